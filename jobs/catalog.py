@@ -1,0 +1,72 @@
+"""The task types that workers published, and the check of a submit against them without any user code."""
+
+import difflib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from ..statemachine import Policy
+from .errors import Fault, InvalidParams, UnknownTaskType
+from .reads import Reads
+
+FRESH = 30.0
+"""Seconds after which what was published is read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedType:
+    """One task type as its workers published it."""
+
+    name: str
+    queue: str
+    policy: Policy
+    schema: Mapping[str, Any]
+    description: str
+
+    @classmethod
+    def read(cls, name: str, published: Mapping[str, Any]) -> "PublishedType":
+        """Read the published form."""
+        policy = Policy.unpack(published["policy"])
+        return cls(name, published["queue"], policy, published["schema"], published["description"])
+
+    def faults(self, params: object) -> list[Fault]:
+        """Return everything wrong with these params."""
+        found = cast("list[ValidationError]", list(Draft202012Validator(self.schema).iter_errors(params)))  # pyright: ignore[reportUnknownMemberType]
+        return [Fault(_field(error), error.message[:500]) for error in found]
+
+
+def _field(error: ValidationError) -> str:
+    return ".".join(["params", *map(str, error.absolute_path)])
+
+
+class Catalog:
+    """What is published, remembered for a while; an old memory never refuses a submit."""
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+        self._types: dict[str, PublishedType] = {}
+        self._read_at = -FRESH
+
+    def all(self) -> dict[str, PublishedType]:
+        """Return every published type, read now."""
+        self._types = {name: PublishedType.read(name, kind) for name, kind in self._reads.types().items()}
+        self._read_at = time.monotonic()
+        return self._types
+
+    def check(self, name: str, params: object) -> PublishedType:
+        """Return the type when the params fit it. Raises UnknownTaskType or InvalidParams naming every fault."""
+        if time.monotonic() - self._read_at < FRESH:
+            known = self._types.get(name)
+            if known and not known.faults(params):
+                return known
+        published = self.all().get(name)
+        if published is None:
+            raise UnknownTaskType(name, difflib.get_close_matches(name, self._types, n=3))
+        faults = published.faults(params)
+        if faults:
+            raise InvalidParams(name, faults)
+        return published

@@ -1,0 +1,59 @@
+"""Connections to Redis, made in one place with time-outs that fit what they are used for."""
+
+from typing import Any
+
+from redis import Redis
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.retry import Retry
+
+from .settings import Settings
+
+REPLY_TIMEOUT = 5.0
+"""Seconds to wait for a reply before the connection counts as broken."""
+
+BLOCK = 2.0
+"""Seconds that a blocking read waits in Redis; well under every socket time-out."""
+
+Client = Redis
+"""A connection that gives text; bytes that are not UTF-8 are shown as replacement characters."""
+
+
+def connect(settings: Settings) -> Redis:
+    """Return a client for short commands, one pool a process.
+
+    Every script is safe to repeat, so two quick retries are safe; longer outages are for the caller's loop.
+    """
+    return Redis.from_url(settings.redis_url, **_options())
+
+
+def connect_like(other: Redis) -> Redis:
+    """Return a client to the same database as `other`, whatever `other` was made with."""
+    pool = other.connection_pool
+    kept = {
+        "host",
+        "port",
+        "db",
+        "username",
+        "password",
+        "path",
+        "ssl_ca_certs",
+        "ssl_cert_reqs",
+        "ssl_certfile",
+        "ssl_keyfile",
+    }
+    kwargs = {name: value for name, value in pool.connection_kwargs.items() if name in kept}
+    fresh = type(pool)(connection_class=pool.connection_class, **kwargs, **_options())
+    return Redis(connection_pool=fresh)
+
+
+def _options() -> dict[str, Any]:
+    return {
+        "decode_responses": True,
+        "encoding_errors": "replace",
+        "protocol": 2,  # the same reply shapes from every server and every version of redis-py
+        "socket_timeout": REPLY_TIMEOUT,
+        "socket_connect_timeout": REPLY_TIMEOUT,
+        "health_check_interval": 30,
+        "max_connections": 10_000,  # the default of 100 raises as soon as many requests wait at once
+        "retry": Retry(ExponentialWithJitterBackoff(cap=0.2, base=0.02), 2),
+    }

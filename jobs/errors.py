@@ -1,0 +1,148 @@
+"""Every error the product raises: one root, the data on the error, and a message that says what to do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class GhostlessError(Exception):
+    """Root of all errors; catch this one to catch them all."""
+
+
+class InvalidSetting(GhostlessError):
+    """A setting has a value that cannot be used."""
+
+    def __init__(self, name: str, expected: str, got: str) -> None:
+        self.name, self.expected, self.got = name, expected, got
+        super().__init__(f"{name}: expected {expected}, got {got!r}")
+
+
+class RedisUnavailable(GhostlessError):
+    """Redis did not answer; whether the call took effect is not known, and it is safe to repeat."""
+
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+        super().__init__(
+            f"Redis is not reachable ({cause}); check GHOSTLESS_REDIS_URL and that the server runs"
+        )
+
+
+class RedisFull(GhostlessError):
+    """Redis is at its memory limit and refused the call; nothing was written."""
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(
+            f"Redis is at its memory limit, nothing was stored ({detail}); raise maxmemory or wait"
+        )
+
+
+class CorruptRecord(GhostlessError):
+    """Something in Redis is not what it must be; the call wrote nothing."""
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(f"damaged data in Redis: {detail}; `ghostless doctor` tells more")
+
+
+class TaskNotFound(GhostlessError):
+    """No task has this id."""
+
+    def __init__(self, task_id: str, purged_at: int | None = None) -> None:
+        self.task_id, self.purged_at = task_id, purged_at
+        why = "" if purged_at is None else ": its retention ended and it was purged"
+        super().__init__(f"no task has the id {task_id!r}{why}")
+
+
+class IllegalMove(GhostlessError):
+    """The transition table does not allow the event in the task's state."""
+
+    def __init__(self, task_id: str, event: str, state: str) -> None:
+        self.task_id, self.event, self.state = task_id, event, state
+        super().__init__(f"task {task_id} is {state}, and {event} is not possible there")
+
+
+class StaleAttempt(GhostlessError):
+    """The attempt no longer holds the task: it was given away or ended; the write changed nothing."""
+
+    def __init__(self, task_id: str, attempt: int) -> None:
+        self.task_id, self.attempt = task_id, attempt
+        super().__init__(f"attempt {attempt} does not hold task {task_id} any more; its work must stop")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with what was sent: where, and what was expected."""
+
+    field: str
+    message: str
+
+
+class InvalidTask(GhostlessError):
+    """What was submitted is not acceptable; every fault is named and nothing was stored."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("; ".join(f"{fault.field}: {fault.message}" for fault in self.faults))
+
+
+class InvalidParams(InvalidTask):
+    """The params do not fit the schema of the task type."""
+
+    def __init__(self, task_type: str, faults: Sequence[Fault]) -> None:
+        self.task_type = task_type
+        super().__init__(faults)
+
+
+class UnknownTaskType(GhostlessError):
+    """Nobody published this task type."""
+
+    def __init__(self, task_type: str, near: Sequence[str] = ()) -> None:
+        self.task_type, self.near = task_type, tuple(near)
+        hint = (
+            f"; did you mean {', '.join(self.near)}?"
+            if self.near
+            else "; start a worker that serves it first"
+        )
+        super().__init__(f"no worker has published the task type {task_type!r}{hint}")
+
+
+class TaskConflict(GhostlessError):
+    """The id, or the idempotency key, belongs to a task of another type or with other params."""
+
+    def __init__(self, task_id: str, idempotency_key: str | None = None) -> None:
+        self.task_id, self.idempotency_key = task_id, idempotency_key
+        what = f"idempotency key {idempotency_key!r}" if idempotency_key else f"id {task_id!r}"
+        super().__init__(f"the {what} belongs to another task ({task_id}); nothing was stored")
+
+
+class TooLarge(GhostlessError):
+    """A value is over its limit. Sizes are in bytes."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        self.what, self.size, self.limit = what, size, limit
+        super().__init__(
+            f"{what} is {size} bytes, at most {limit} are kept; store it elsewhere and pass a reference"
+        )
+
+
+class InvalidHandler(GhostlessError):
+    """A function decorated with @task cannot be a handler."""
+
+
+class RetryLater(Exception):
+    """Raised by a handler: this attempt failed, try again no sooner than `seconds` from now."""
+
+    def __init__(self, seconds: float, message: str = "") -> None:
+        self.seconds = seconds
+        super().__init__(message or f"the handler asked to be retried in {seconds} s")
+
+
+class TaskStopped(BaseException):
+    """Raised inside a handler that is to stop: clean up and let it pass.
+
+    Not an Exception, so that `except Exception` in a handler does not swallow it.
+    """
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"the attempt was asked to stop: {why}")

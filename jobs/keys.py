@@ -1,0 +1,172 @@
+"""Every Redis key the product uses, one function each, with its Redis type.
+
+The scripts get the same names rendered before them (`script_names`), so no name is spelled twice.
+rq's own keys are named here too, since the delivery ticket of a task stands in them.
+"""
+
+from dataclasses import dataclass
+
+from rq.command import PUBSUB_CHANNEL_TEMPLATE
+from rq.intermediate_queue import IntermediateQueue
+from rq.job import Job
+from rq.queue import Queue
+from rq.suspension import WORKERS_SUSPENDED
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Names under one prefix, so that several teams can share a Redis."""
+
+    prefix: str = "ghostless:"
+
+    # One task
+
+    def task(self, task_id: str) -> str:
+        """hash: the task's small fields, every value at most 64 bytes."""
+        return f"{self.prefix}task:{task_id}"
+
+    def params(self, task_id: str) -> str:
+        """string: the params as JSON."""
+        return f"{self.prefix}params:{task_id}"
+
+    def metadata(self, task_id: str) -> str:
+        """string: the submitter's own data as JSON, when there is any."""
+        return f"{self.prefix}metadata:{task_id}"
+
+    def checkpoint(self, task_id: str) -> str:
+        """string: what the last attempt saved to go on from, as JSON."""
+        return f"{self.prefix}checkpoint:{task_id}"
+
+    def result(self, task_id: str) -> str:
+        """string: the result as JSON."""
+        return f"{self.prefix}result:{task_id}"
+
+    def error(self, task_id: str) -> str:
+        """string: the text of the last failure."""
+        return f"{self.prefix}error:{task_id}"
+
+    def log(self, task_id: str) -> str:
+        """list: the last lines that the handler logged, capped."""
+        return f"{self.prefix}log:{task_id}"
+
+    def heartbeat(self, task_id: str) -> str:
+        """string with TTL: the lease of the running attempt, "worker attempt"."""
+        return f"{self.prefix}heartbeat:{task_id}"
+
+    def tombstone(self, task_id: str) -> str:
+        """string with TTL: what a purged task was, "STATE purged_at", while its id stays taken."""
+        return f"{self.prefix}tombstone:{task_id}"
+
+    # Indices over tasks
+
+    @property
+    def history(self) -> str:
+        """stream: every transition of every task."""
+        return f"{self.prefix}history"
+
+    @property
+    def deadlines(self) -> str:
+        """zset: running tasks by the time at which the watchdog must next look at them."""
+        return f"{self.prefix}deadlines"
+
+    @property
+    def due(self) -> str:
+        """zset: SCHEDULED and RETRY_WAITING tasks by the time that ends their wait."""
+        return f"{self.prefix}due"
+
+    @property
+    def retention(self) -> str:
+        """zset: final tasks by the time of their purge."""
+        return f"{self.prefix}retention"
+
+    def state(self, state: str) -> str:
+        """zset: the tasks in one state by the time they entered it."""
+        return f"{self.prefix}state:{state}"
+
+    def pending(self, queue: str) -> str:
+        """zset: the PENDING tasks of one queue by the time they entered it."""
+        return f"{self.prefix}pending:{queue}"
+
+    def wake(self, queue: str) -> str:
+        """list: capped hints that wake an idle worker; losing one costs a poll."""
+        return f"{self.prefix}wake:{queue}"
+
+    def idempotency(self, key: str) -> str:
+        """string with TTL: idempotency key -> task id."""
+        return f"{self.prefix}idempotency:{key}"
+
+    def claim(self, worker_id: str) -> str:
+        """string with TTL: the worker's last claim, "token task", to answer a repeated call alike."""
+        return f"{self.prefix}claim:{worker_id}"
+
+    # The whole database
+
+    @property
+    def types(self) -> str:
+        """hash: task type -> its schema and policy as JSON, published by workers."""
+        return f"{self.prefix}types"
+
+    @property
+    def queues(self) -> str:
+        """hash: every queue that ever held a task -> "running" or "paused"."""
+        return f"{self.prefix}queues"
+
+    @property
+    def ledger(self) -> str:
+        """hash: counters that must add up: submitted = live + final + purged."""
+        return f"{self.prefix}ledger"
+
+    @property
+    def quarantine(self) -> str:
+        """hash: damaged members taken out of an index, "index id" -> what was wrong."""
+        return f"{self.prefix}quarantine"
+
+    @property
+    def watchdog(self) -> str:
+        """hash: when the last sweep was, and from when on leases are judged."""
+        return f"{self.prefix}watchdog"
+
+    @property
+    def epoch(self) -> str:
+        """string: a random id written once per database."""
+        return f"{self.prefix}epoch"
+
+    @property
+    def live(self) -> str:
+        """pub/sub channel: progress and log lines for those who listen now."""
+        return f"{self.prefix}live"
+
+    # rq's own keys
+
+    @staticmethod
+    def rq_queue(queue: str) -> str:
+        """list: the ids of the tickets (and plain rq jobs) of one queue."""
+        return f"{Queue.redis_queue_namespace_prefix}{queue}"
+
+    @staticmethod
+    def rq_job(task_id: str) -> str:
+        """hash: the delivery ticket of a PENDING task."""
+        return f"{Job.redis_job_namespace_prefix}{task_id}"
+
+    @staticmethod
+    def rq_commands(worker_id: str) -> str:
+        """pub/sub channel: commands to one worker."""
+        return PUBSUB_CHANNEL_TEMPLATE % worker_id
+
+
+_BY_ID = (
+    "task params metadata checkpoint result error log heartbeat tombstone "
+    "state pending wake idempotency claim rq_queue rq_job rq_commands"
+).split()
+_FIXED = "history deadlines due retention types queues ledger quarantine watchdog epoch live".split()
+
+
+def script_names(keys: Keys) -> dict[str, str]:
+    """Return what the scripts need to build a name: fixed names whole, the others up to their id."""
+    return {
+        **{name: getattr(keys, name) for name in _FIXED},
+        **{name: getattr(keys, name)("") for name in _BY_ID},
+        "rq_queues": Queue.redis_queues_keys,
+        "rq_suspended": WORKERS_SUSPENDED,
+        "rq_intermediate_suffix": IntermediateQueue.get_intermediate_queue_key(""),
+    }

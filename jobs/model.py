@@ -1,0 +1,162 @@
+"""Tasks and history entries as frozen values, and their public JSON form."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..statemachine import FINAL, Policy, State
+from .errors import CorruptRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task as Redis had it at one moment. All times are integer ms since 1970, by Redis' clock.
+
+    `params`, `metadata`, `result` and `error` are None in listings, which do not read them.
+    """
+
+    id: str
+    type: str
+    queue: str
+    state: State
+    attempt: int
+    submitted_at: int
+    entered_at: int
+    policy: Policy
+    owner: str | None = None
+    worker_id: str | None = None
+    started_at: int | None = None
+    due_at: int | None = None
+    timeout_at: int | None = None
+    reason: str | None = None
+    progress: float | None = None
+    message: str | None = None
+    progress_at: int | None = None
+    failures: int = 0
+    timeouts: int = 0
+    losses: int = 0
+    cursor: str = ""  # id of its newest history entry
+    params: Any = None
+    metadata: Any = None
+    result: Any = None
+    error: str | None = None
+
+    @classmethod
+    def from_fields(
+        cls, task_id: str, stored: Mapping[str, str], bulk: Mapping[str, str | None] | None = None
+    ) -> "Task":
+        """Read a task from its hash and its bulky values. Raises CorruptRecord naming the field."""
+        try:
+            return cls(id=task_id, **_scalars(stored), **_bulky(bulk or {}))
+        except (KeyError, ValueError) as error:
+            raise CorruptRecord(f"task {task_id}: {type(error).__name__} {error}") from error
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more happens to it by itself."""
+        return self.state in FINAL
+
+    @property
+    def finished_at(self) -> int | None:
+        """When it became final, in ms; None before."""
+        return self.entered_at if self.is_final else None
+
+    @property
+    def version(self) -> str:
+        """Changes with every change of what is shown: the newest entry and the newest progress."""
+        return f"{self.cursor}.{self.progress_at or 0}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the public view, ready for JSON."""
+        view = {field.name: getattr(self, field.name) for field in fields(self)}
+        view["policy"] = {field.name: getattr(self.policy, field.name) for field in fields(self.policy)}
+        view["finished_at"] = self.finished_at
+        return view
+
+
+_INTEGERS = ("attempt", "submitted_at", "entered_at")
+_OPTIONAL_INTEGERS = ("started_at", "due_at", "timeout_at", "progress_at")
+_COUNTERS = ("failures", "timeouts", "losses")
+_TEXTS = ("owner", "worker_id", "reason", "message")
+
+
+def _scalars(stored: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "type": stored["type"],
+        "queue": stored["queue"],
+        "state": State(stored["state"]),
+        "policy": Policy.unpack(stored["policy"]),
+        "progress": float(stored["progress"]) if "progress" in stored else None,
+        "cursor": stored.get(f"h{stored.get('entries', 0)}", ""),
+        **{name: int(stored[name]) for name in _INTEGERS},
+        **{name: int(stored[name]) for name in _OPTIONAL_INTEGERS if name in stored},
+        **{name: int(stored.get(name, 0)) for name in _COUNTERS},
+        **{name: stored[name] for name in _TEXTS if name in stored},
+    }
+
+
+def _bulky(bulk: Mapping[str, str | None]) -> dict[str, Any]:
+    decoded: dict[str, Any] = {
+        name: json.loads(text) for name, text in bulk.items() if text and name != "error"
+    }
+    return decoded | {"error": bulk.get("error")}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One move of one task, as the history keeps it. `at` is ms since 1970, by Redis' clock."""
+
+    id: str
+    task: str
+    event: str
+    from_state: str
+    to_state: str
+    attempt: int
+    actor: str
+    reason: str
+    message: str = ""
+    type: str = ""
+    queue: str = ""
+    owner: str = ""
+
+    @classmethod
+    def from_fields(cls, entry_id: str, stored: Mapping[str, str]) -> "Entry":
+        """Read an entry of the history stream. Raises CorruptRecord naming the entry."""
+        try:
+            given = {name: stored[name] for name in _ENTRY_TEXTS}
+            return cls(
+                id=entry_id,
+                from_state=stored["from"],
+                to_state=stored["to"],
+                attempt=int(stored["attempt"]),
+                **given,
+            )
+        except (KeyError, ValueError) as error:
+            raise CorruptRecord(f"history entry {entry_id}: {type(error).__name__} {error}") from error
+
+    @property
+    def at(self) -> int:
+        """When it happened, in ms."""
+        return int(self.id.partition("-")[0])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the public view, ready for JSON; the states are called `from` and `to` there."""
+        return {
+            "id": self.id,
+            "at": self.at,
+            "task": self.task,
+            "event": self.event,
+            "from": self.from_state or None,
+            "to": self.to_state,
+            "attempt": self.attempt,
+            "actor": self.actor,
+            "reason": self.reason,
+            "message": self.message,
+            "type": self.type,
+            "queue": self.queue,
+            "owner": self.owner or None,
+        }
+
+
+_ENTRY_TEXTS = ("task", "event", "actor", "reason", "message", "type", "queue", "owner")

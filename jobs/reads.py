@@ -1,0 +1,198 @@
+"""What is in Redis, read without changing it, in as few round trips as it takes."""
+
+import heapq
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, cast
+
+from redis import Redis
+
+from ..statemachine import STORED, State
+from .errors import CorruptRecord, TaskNotFound
+from .keys import Keys
+from .model import Entry, Task
+from .scripts import translated
+
+BULKY = ("params", "metadata", "result", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a listing goes on: below this time (ms) and, at the same time, below this id."""
+
+    entered_at: int
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A listed id whose record cannot be shown, and why."""
+
+    id: str
+    detail: str
+
+
+class Reads:
+    """Reads of one database. Safe to use from several threads."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self.redis, self.keys = redis, keys
+
+    def task(self, task_id: str) -> Task:
+        """Return a task with its bulky values. Raises TaskNotFound, CorruptRecord, RedisUnavailable."""
+        names = [getattr(self.keys, name)(task_id) for name in BULKY]
+        with translated(), self.redis.pipeline(transaction=True) as pipeline:
+            pipeline.hgetall(self.keys.task(task_id))
+            pipeline.mget([*names, self.keys.tombstone(task_id)])
+            stored, values = cast(tuple[dict[str, str], list[str | None]], pipeline.execute())
+        if not stored:
+            raise TaskNotFound(task_id, _purged_at(values[-1]))
+        return Task.from_fields(task_id, stored, dict(zip(BULKY, values, strict=False)))
+
+    def tasks(self, task_ids: Sequence[str]) -> list[Task | Damaged]:
+        """Return tasks without their bulky values, in the order asked for."""
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for task_id in task_ids:
+                pipeline.hgetall(self.keys.task(task_id))
+            records = pipeline.execute(raise_on_error=False)
+        return [_readable(task_id, record) for task_id, record in zip(task_ids, records, strict=True)]
+
+    def history(self, task_id: str) -> list[Entry]:
+        """Return every move of a task, oldest first. Raises TaskNotFound, CorruptRecord."""
+        with translated():
+            stored = cast(dict[str, str], self.redis.hgetall(self.keys.task(task_id)))
+            if not stored:
+                raise TaskNotFound(
+                    task_id, _purged_at(cast(str | None, self.redis.get(self.keys.tombstone(task_id))))
+                )
+            ids = [stored[f"h{index}"] for index in range(1, int(stored.get("entries", 0)) + 1)]
+            return self._entries(ids)
+
+    def _entries(self, ids: Sequence[str]) -> list[Entry]:
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for entry_id in ids:
+                pipeline.xrange(self.keys.history, entry_id, entry_id)
+            found = cast(list[list[tuple[str, dict[str, str]]]], pipeline.execute())
+        missing = [entry_id for entry_id, entry in zip(ids, found, strict=True) if not entry]
+        if missing:
+            raise CorruptRecord(f"{self.keys.history}: entries {', '.join(missing)} are gone")
+        return [Entry.from_fields(*entry[0]) for entry in found]
+
+    def listed(
+        self, states: Iterable[State], queue: str | None, below: Position | None, limit: int
+    ) -> list[Position]:
+        """Return at most `limit` places of tasks in these states, the latest change first."""
+        indices = [self._index(state, queue) for state in states]
+        number = limit + 1
+        while True:
+            pages = self._pages(indices, below, number)
+            usable = [
+                [place for place in page if below is None or _order(place) < _order(below)] for page in pages
+            ]
+            # Many tasks can share a millisecond: read on until those above the position are passed.
+            if all(
+                len(page) < number or len(rest) >= limit for page, rest in zip(pages, usable, strict=True)
+            ):
+                return list(islice(heapq.merge(*usable, key=_order, reverse=True), limit))
+            number *= 2
+
+    def _pages(self, indices: Sequence[str], below: Position | None, number: int) -> list[list[Position]]:
+        highest = "+inf" if below is None else below.entered_at
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for index in indices:
+                pipeline.zrevrangebyscore(index, highest, "-inf", start=0, num=number, withscores=True)
+            pages = cast(list[list[tuple[str, float]]], pipeline.execute())
+        return [[Position(int(score), task_id) for task_id, score in page] for page in pages]
+
+    def _index(self, state: State, queue: str | None) -> str:
+        return self.keys.pending(queue) if state is State.PENDING and queue else self.keys.state(state)
+
+    def counts(self) -> dict[State, int]:
+        """Return how many tasks are in each state."""
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for state in STORED:
+                pipeline.zcard(self.keys.state(state))
+            return dict(zip(STORED, cast(list[int], pipeline.execute()), strict=True))
+
+    def ledger(self) -> dict[str, int]:
+        """Return the counters `submitted` and `purged`."""
+        with translated():
+            stored = cast(dict[str, str], self.redis.hgetall(self.keys.ledger))
+        return {name: int(stored.get(name, 0)) for name in ("submitted", "purged")}
+
+    def queues(self) -> dict[str, str]:
+        """Return every queue that ever held a task, with "running" or "paused"."""
+        with translated():
+            return cast(dict[str, str], self.redis.hgetall(self.keys.queues))
+
+    def pending(self, queues: Sequence[str]) -> dict[str, int]:
+        """Return how many PENDING tasks each queue holds."""
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for queue in queues:
+                pipeline.zcard(self.keys.pending(queue))
+            return dict(zip(queues, cast(list[int], pipeline.execute()), strict=True))
+
+    def types(self) -> dict[str, Mapping[str, Any]]:
+        """Return what workers published of their task types: queue, policy, schema, description."""
+        with translated():
+            stored = cast(dict[str, str], self.redis.hgetall(self.keys.types))
+        return {name: json.loads(text) for name, text in stored.items()}
+
+    def watchdog(self) -> dict[str, str]:
+        """Return the trace of the last sweep; empty when no watchdog swept for a while."""
+        with translated():
+            return cast(dict[str, str], self.redis.hgetall(self.keys.watchdog))
+
+    def lease(self, task_id: str) -> int | None:
+        """Return the rest of a running attempt's lease in ms; None when there is none."""
+        with translated():
+            left = cast(int, self.redis.pttl(self.keys.heartbeat(task_id)))
+        return left if left >= 0 else None
+
+    def log(self, task_id: str) -> list[str]:
+        """Return the last lines that the handler logged."""
+        with translated():
+            return cast(list[str], self.redis.lrange(self.keys.log(task_id), 0, -1))
+
+    def checkpoint(self, task_id: str) -> Any:
+        """Return what the last attempt saved to go on from; None when it saved nothing."""
+        with translated():
+            text = cast(str | None, self.redis.get(self.keys.checkpoint(task_id)))
+        return None if text is None else json.loads(text)
+
+    def epoch(self) -> str:
+        """Return the id of this database, writing one when there is none yet."""
+        with translated():
+            self.redis.set(self.keys.epoch, secrets.token_hex(4), nx=True)
+            return cast(str, self.redis.get(self.keys.epoch))
+
+    def newest_entry(self) -> str:
+        """Return the id of the newest entry of the history; "0-0" when there is none."""
+        with translated():
+            newest = cast(list[tuple[str, Any]], self.redis.xrevrange(self.keys.history, count=1))
+        return newest[0][0] if newest else "0-0"
+
+    def ping(self) -> None:
+        """Raise RedisUnavailable when Redis does not answer."""
+        with translated():
+            self.redis.ping()
+
+
+def _purged_at(tombstone: str | None) -> int | None:
+    return int(tombstone.split()[1]) if tombstone else None
+
+
+def _readable(task_id: str, record: Any) -> Task | Damaged:
+    if isinstance(record, Exception) or not record:
+        return Damaged(task_id, str(record) if record else "the record is gone")
+    try:
+        return Task.from_fields(task_id, record)
+    except CorruptRecord as error:
+        return Damaged(task_id, error.detail)
+
+
+def _order(place: Position) -> tuple[int, str]:
+    return place.entered_at, place.task_id

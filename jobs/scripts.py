@@ -1,0 +1,97 @@
+"""The scripts on a connection: called by SHA, loaded again when Redis forgot them, errors told as ours."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from redis import Redis
+from redis.commands.core import Script
+from redis.exceptions import (
+    BusyLoadingError,
+    ConnectionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+
+from ..lua import VERBS, render
+from .errors import CorruptRecord, RedisFull, RedisUnavailable
+from .keys import Keys, script_names
+
+Argument = str | int | float | bytes
+Call = tuple[str, Sequence[str], Sequence[Argument]]
+"""A verb, its KEYS and its ARGV."""
+
+_NOT_NOW = ("BUSY", "LOADING", "READONLY", "MASTERDOWN", "MISCONF", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED")
+
+
+class Scripts:
+    """All verbs, ready to be called. Safe to use from several threads."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        names = script_names(keys)
+        self._redis = redis
+        self._scripts: dict[str, Script] = {
+            verb: redis.register_script(render(verb, names)) for verb in VERBS
+        }
+
+    def call(self, verb: str, keys: Sequence[str] = (), arguments: Sequence[Argument] = ()) -> Any:
+        """Run one verb in one round trip. Raises RedisUnavailable, RedisFull or CorruptRecord."""
+        with translated():
+            return self._scripts[verb](keys=list(keys), args=list(arguments))
+
+    def call_many(self, calls: Iterable[Call]) -> list[Any]:
+        """Run many calls in one round trip; the reply of a call that failed is its error, not raised.
+
+        EVALSHA in a pipeline cannot fall back by itself: each script is loaded in the same pipeline, and a call
+        that still misses it (somebody flushed the scripts meanwhile) is repeated alone.
+        """
+        calls = list(calls)
+        loads = sorted({verb for verb, _, _ in calls})
+        with translated(), self._redis.pipeline(transaction=False) as pipeline:
+            for verb in loads:
+                pipeline.script_load(str(self._scripts[verb].script))
+            for verb, keys, arguments in calls:
+                pipeline.evalsha(self._scripts[verb].sha, len(keys), *keys, *arguments)
+            replies = pipeline.execute(raise_on_error=False)[len(loads) :]
+        return [self._settle(call, reply) for call, reply in zip(calls, replies, strict=True)]
+
+    def _settle(self, call: Call, reply: Any) -> Any:
+        if isinstance(reply, NoScriptError):
+            try:
+                return self.call(*call)
+            except (RedisUnavailable, RedisFull, CorruptRecord) as error:
+                return error
+        return translate(reply) if isinstance(reply, RedisError) else reply
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn redis-py's errors into ours."""
+    try:
+        yield
+    except RedisError as error:
+        raise translate(error) from error
+
+
+def translate(error: RedisError) -> Exception:
+    """Return the error of ours that a Redis error means; one that means nothing known is returned as it is."""
+    text = str(error)
+    if (
+        isinstance(error, OutOfMemoryError)
+        or text.startswith("OOM")
+        or "command not allowed when used memory" in text
+    ):
+        return RedisFull(text)
+    if isinstance(error, ConnectionError | TimeoutError | BusyLoadingError | ReadOnlyError):
+        return RedisUnavailable(error)
+    if isinstance(error, ResponseError) and text.startswith(_NOT_NOW):
+        return RedisUnavailable(error)
+    if text.startswith("CORRUPT "):
+        return CorruptRecord(text.removeprefix("CORRUPT "))
+    if "WRONGTYPE" in text:
+        return CorruptRecord(text)
+    return error

@@ -1,0 +1,95 @@
+"""All settings: one frozen object, filled from the environment, with its defaults in sight."""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from .errors import InvalidSetting
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How this process runs. Each field is read from GHOSTLESS_<NAME>; times are seconds."""
+
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    prefix: str = "ghostless:"
+    tasks: tuple[str, ...] = ()  # modules with handlers, comma-separated
+    artifacts: str = "ghostless-artifacts"  # folder for what handlers produce
+    beat: float = 5.0  # how often a worker renews its lease
+    lease: float = 15.0  # how long a silent worker keeps its task
+    grace: float = 5.0  # between asking a handler to stop and killing it
+    drain: float = 30.0  # how long a stopping worker lets its task run on
+    sweep: float = 1.0  # pause between two rounds of the watchdog
+    tombstone: float = 604_800.0  # how long the id of a purged task stays taken
+    idempotency: float = 86_400.0  # how long an idempotency key is remembered
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
+        """Read every setting that is given. Raises InvalidSetting for a value that cannot be used."""
+        given: dict[str, Any] = {}
+        for field in fields(cls):
+            name = f"GHOSTLESS_{field.name.upper()}"
+            if name in environment:
+                given[field.name] = _PARSERS[field.name](name, environment[name])
+        settings = cls(**given)
+        if settings.lease < 2 * settings.beat:
+            expected = f"at least two beats of {settings.beat} s, so that one lost beat is no death"
+            raise InvalidSetting("GHOSTLESS_LEASE", expected, str(settings.lease))
+        return settings
+
+
+def _seconds(least: float, most: float) -> Callable[[str, str], float]:
+    def parse(name: str, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise InvalidSetting(name, f"a number of seconds from {least:g} to {most:g}", text)
+        return value
+
+    return parse
+
+
+def _redis_url(name: str, text: str) -> str:
+    if not text.startswith(("redis://", "rediss://", "unix://")):
+        raise InvalidSetting(name, "an address like redis://host:6379/0 or unix:///path", text)
+    return text
+
+
+def _prefix(name: str, text: str) -> str:
+    if not text or len(text) > 64 or not text.isascii() or not text.isprintable() or " " in text:
+        raise InvalidSetting(name, "1 to 64 printable ASCII characters without blanks", text)
+    return text
+
+
+def _modules(name: str, text: str) -> tuple[str, ...]:
+    modules = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not all(part.isidentifier() for module in modules for part in module.split(".")):
+        raise InvalidSetting(name, "names of Python modules, separated by commas", text)
+    return modules
+
+
+def _folder(name: str, text: str) -> str:
+    if not text.strip():
+        raise InvalidSetting(name, "the path of a folder", text)
+    return text
+
+
+_WEEK, _YEAR = 604_800.0, 31_536_000.0
+
+_PARSERS: Mapping[str, Callable[[str, str], Any]] = {
+    "redis_url": _redis_url,
+    "prefix": _prefix,
+    "tasks": _modules,
+    "artifacts": _folder,
+    "beat": _seconds(0.05, 600),
+    "lease": _seconds(0.1, 3600),
+    "grace": _seconds(0.1, 600),
+    "drain": _seconds(0, _WEEK),
+    "sweep": _seconds(0.05, 60),
+    "tombstone": _seconds(1, _YEAR),
+    "idempotency": _seconds(1, _YEAR),
+}

@@ -1,0 +1,326 @@
+"""What changes Redis: one function a script, each a single round trip that is safe to repeat."""
+
+import json
+import random
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from redis import Redis
+
+from ..statemachine import Event, Policy, Reason
+from .errors import StaleAttempt, TaskNotFound
+from .keys import Keys
+from .model import Task
+from .scripts import Call, Scripts, translated
+from .settings import Settings
+
+LOG_LINES = 1000
+"""Lines of a task's log that are kept."""
+
+HISTORY_ENTRIES = 1000
+"""Entries after which a task's further stages are refused; its transitions never are."""
+
+BATCH = 100
+"""Tasks that a script of the watchdog looks at in one call."""
+
+TICKET_WINDOW = 1000
+"""Tickets at the head of a queue that the watchdog compares with its oldest tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a script said: `moved`, `already`, `refused`, `stale`, `conflict`, `purged` or `missing`."""
+
+    word: str
+    task_id: str
+    state: str = ""
+    attempt: int = 0
+    entry: str = ""
+
+    @classmethod
+    def read(cls, reply: Sequence[Any], task_id: str) -> "Answer":
+        """Read a script's reply: a word, then names and values."""
+        given = dict(zip(reply[1::2], reply[2::2], strict=True))
+        return cls(
+            reply[0],
+            given.get("id", task_id),
+            given.get("state", ""),
+            given.get("attempt", 0),
+            given.get("entry", ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A checked task on its way in. Times are ms; texts are JSON where the name says so."""
+
+    task_id: str
+    type: str
+    queue: str
+    policy: Policy
+    params_json: str
+    fingerprint: str
+    owner: str = ""
+    metadata_json: str = ""
+    delay: int = 0
+    run_at: int = 0
+    idempotency_key: str = ""
+    actor: str = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The right to write to a task: its running attempt and that attempt's token."""
+
+    task_id: str
+    attempt: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A task that a worker just started."""
+
+    held: Held
+    task: Task
+    params: Any
+    checkpoint: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PlainJob:
+    """An rq job that is no task, moved to rq's intermediate list of its queue."""
+
+    queue: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToClaim:
+    """No task for this worker; `why` is `empty` or `suspended`."""
+
+    why: str
+
+
+ClaimReply = Claimed | PlainJob | NothingToClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended. `text` is the result as JSON for COMPLETE, else the error's text; `asked` is ms."""
+
+    event: Event
+    reason: Reason
+    message: str = ""
+    text: str = ""
+    retryable: bool = True
+    asked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A worker's wish for a task from these queues, in this order."""
+
+    worker_id: str
+    queues: tuple[str, ...]
+    token: str
+
+    @classmethod
+    def new(cls, worker_id: str, queues: Sequence[str]) -> "Claim":
+        """Return a claim with a fresh token; repeat the same object when its reply is lost."""
+        return cls(worker_id, tuple(queues), secrets.token_hex(8))
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one bounded step of the watchdog did."""
+
+    looked_at: int
+    moved: int
+    problems: tuple[str, ...]
+
+
+class Store:
+    """Every write of the product, on one connection. Safe to use from several threads.
+
+    Each function raises RedisUnavailable, RedisFull or CorruptRecord, and nothing is half-written then.
+    """
+
+    def __init__(self, redis: Redis, settings: Settings) -> None:
+        self.redis, self.settings = redis, settings
+        self.keys = Keys(settings.prefix)
+        self._scripts = Scripts(redis, self.keys)
+        self._lease = round(settings.lease * 1000)
+
+    # Submitting
+
+    def submit(self, submission: Submission) -> Answer:
+        """Accept a task, or tell what already has its id or its idempotency key."""
+        return Answer.read(self._scripts.call(*self._submit_call(submission)), submission.task_id)
+
+    def submit_many(self, submissions: Sequence[Submission]) -> list[Answer | Exception]:
+        """Accept many tasks in one round trip; each has its own answer or error."""
+        replies = self._scripts.call_many(map(self._submit_call, submissions))
+        return [
+            reply if isinstance(reply, Exception) else Answer.read(reply, submission.task_id)
+            for submission, reply in zip(submissions, replies, strict=True)
+        ]
+
+    def _submit_call(self, task: Submission) -> Call:
+        arguments = (
+            task.type, task.queue, task.owner, task.policy.pack(), task.params_json, task.metadata_json, task.fingerprint,
+            task.delay, task.run_at, task.idempotency_key, round(self.settings.idempotency * 1000),
+            secrets.token_hex(4), task.actor, Reason.USER,
+        )  # fmt: skip
+        return "submit", [self.keys.task(task.task_id)], arguments
+
+    # A worker's life
+
+    def claim(self, claim: Claim) -> ClaimReply:
+        """Start the next task of the claim's queues, or tell why there is none."""
+        lists = [self.keys.rq_queue(queue) for queue in claim.queues]
+        return _read_claim(self._scripts.call("claim", lists, (claim.worker_id, claim.token, self._lease)))
+
+    def heartbeat(self, held: Held) -> Answer:
+        """Renew the lease; the answer tells the state. Raises StaleAttempt, TaskNotFound."""
+        return self._write(held, "heartbeat", self._lease)
+
+    def progress(self, held: Held, fraction: float, message: str) -> Answer:
+        """Note how far the attempt is. Raises StaleAttempt, TaskNotFound."""
+        return self._write(held, "progress", self._lease, repr(fraction), message)
+
+    def checkpoint(self, held: Held, value_json: str) -> Answer:
+        """Keep what a later attempt goes on from. Raises StaleAttempt, TaskNotFound."""
+        return self._write(held, "checkpoint", self._lease, value_json)
+
+    def log(self, held: Held, lines: Sequence[str]) -> Answer:
+        """Append lines to the task's log. Raises StaleAttempt, TaskNotFound."""
+        return self._write(held, "log", self._lease, LOG_LINES, *lines)
+
+    def stage(self, held: Held, actor: str, name: str) -> Answer:
+        """Record a named stage in the history. Raises StaleAttempt, TaskNotFound."""
+        return self._write(held, "stage", actor, name, HISTORY_ENTRIES)
+
+    def _write(self, held: Held, verb: str, *arguments: str | int) -> Answer:
+        reply = self._scripts.call(
+            verb, [self.keys.task(held.task_id)], (held.attempt, held.token, *arguments)
+        )
+        answer = Answer.read(reply, held.task_id)
+        if answer.word == "missing":
+            raise TaskNotFound(held.task_id)
+        if answer.word in ("stale", "already"):
+            raise StaleAttempt(held.task_id, held.attempt)
+        return answer
+
+    def finish(
+        self,
+        held: Held,
+        ending: Ending,
+        actor: str,
+        claim: Claim | None = None,
+        *,
+        fraction: float | None = None,
+    ) -> tuple[Answer, ClaimReply | None]:
+        """End an attempt and, when `claim` is given, start the worker's next task in the same call.
+
+        `fraction` in [0, 1) is the jitter of a retry; random when not given.
+        """
+        queues = [self.keys.rq_queue(queue) for queue in claim.queues] if claim else []
+        jitter = random.random() if fraction is None else fraction
+        arguments = (
+            held.attempt, held.token, ending.event, actor, ending.reason, ending.message, ending.text,
+            int(ending.retryable), ending.asked, jitter,
+            claim.worker_id if claim else "", claim.token if claim else "", self._lease,
+        )  # fmt: skip
+        reply = self._scripts.call("finish", [self.keys.task(held.task_id), *queues], arguments)
+        return Answer.read(reply[0], held.task_id), _read_claim(reply[1]) if len(reply) > 1 else None
+
+    def publish_types(self, types: Mapping[str, Mapping[str, Any]]) -> None:
+        """Publish what task types a worker serves, for those who check a submit."""
+        with translated():
+            if types:
+                self.redis.hset(
+                    self.keys.types, mapping={name: json.dumps(kind) for name, kind in types.items()}
+                )
+
+    def wait_for_hint(self, queues: Iterable[str], seconds: float) -> None:
+        """Return when something may have come into one of the queues, or after `seconds`."""
+        with translated():
+            self.redis.blpop([self.keys.wake(queue) for queue in queues], seconds)
+
+    # A person's wishes
+
+    def cancel(self, task_id: str, actor: str, reason: Reason = Reason.USER, message: str = "") -> Answer:
+        """Cancel a task, at once or by asking its worker."""
+        return self._ask("cancel", task_id, actor, reason, message)
+
+    def pause(self, task_id: str, actor: str, reason: Reason = Reason.USER, message: str = "") -> Answer:
+        """Pause a task, at once or at its next checkpoint."""
+        return self._ask("pause", task_id, actor, reason, message)
+
+    def resume(self, task_id: str, actor: str, reason: Reason = Reason.USER, message: str = "") -> Answer:
+        """Resume a paused task, or withdraw a pause not carried out yet."""
+        return self._ask("resume", task_id, actor, reason, message)
+
+    def retry(self, task_id: str, actor: str, reason: Reason = Reason.OPERATOR, message: str = "") -> Answer:
+        """Give a failed or given-up task another life with fresh budgets."""
+        return self._ask("retry", task_id, actor, reason, message)
+
+    def _ask(self, verb: str, task_id: str, actor: str, reason: Reason, message: str) -> Answer:
+        return Answer.read(
+            self._scripts.call(verb, [self.keys.task(task_id)], (actor, reason, message)), task_id
+        )
+
+    def pause_queue(self, queue: str) -> None:
+        """Let no task of this queue start until it is resumed; running ones go on."""
+        with translated():
+            self.redis.hset(self.keys.queues, queue, "paused")
+
+    def resume_queue(self, queue: str) -> None:
+        """Let the tasks of a paused queue start again."""
+        with translated(), self.redis.pipeline(transaction=True) as pipeline:
+            pipeline.hset(self.keys.queues, queue, "running")
+            pipeline.rpush(self.keys.wake(queue), "")
+            pipeline.execute()
+
+    # The watchdog's steps
+
+    def release(self, actor: str) -> Swept:
+        """Put tasks whose waiting time is over into their queues."""
+        return _read_swept(self._scripts.call("release", (), (actor, BATCH)))
+
+    def sweep(self, actor: str) -> Swept:
+        """Take tasks away from workers that are gone."""
+        settings = self.settings
+        patience = round(1000 * (3 * settings.grace + settings.lease))
+        arguments = (actor, BATCH, self._lease, round(settings.beat * 1000), patience, secrets.randbits(31))
+        return _read_swept(self._scripts.call("sweep", (), arguments))
+
+    def requeue(self, actor: str, queue: str) -> Swept:
+        """Make new tickets for PENDING tasks of a queue whose ticket is gone."""
+        return _read_swept(
+            self._scripts.call("requeue", [self.keys.rq_queue(queue)], (actor, BATCH, TICKET_WINDOW))
+        )
+
+    def purge(self) -> Swept:
+        """Remove final tasks whose retention is over."""
+        return _read_swept(self._scripts.call("purge", (), (BATCH, round(self.settings.tombstone * 1000))))
+
+
+def _read_claim(reply: Sequence[Any]) -> ClaimReply:
+    word = cast(str, reply[0])
+    if word == "plain":
+        return PlainJob(reply[1], reply[2])
+    if word != "claimed":
+        return NothingToClaim(word)
+    flat, task_id, params, checkpoint = reply[1:5]
+    stored = dict(zip(flat[::2], flat[1::2], strict=True))
+    task = Task.from_fields(task_id, stored)
+    saved = None if checkpoint is None else json.loads(checkpoint)
+    return Claimed(Held(task_id, task.attempt, stored["token"]), task, json.loads(params or "{}"), saved)
+
+
+def _read_swept(reply: Sequence[Any]) -> Swept:
+    return Swept(reply[0], reply[1], tuple(reply[2:]))

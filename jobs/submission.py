@@ -1,0 +1,168 @@
+"""What a person may ask for when submitting, checked whole before anything is stored."""
+
+import hashlib
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from ..statemachine import Policy
+from .catalog import PublishedType
+from .errors import Fault, InvalidTask, TooLarge
+from .store import Submission
+
+BULK_LIMIT = 1024 * 1024
+"""Most bytes of params, metadata, checkpoint or result, each."""
+
+LONGEST_TIMEOUT = 7 * 86_400.0
+"""Seconds that one attempt may run at most."""
+
+LONGEST_WAIT = 366 * 86_400.0
+"""Seconds into the future that a task may be scheduled at most."""
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A wish to run a task, as it came in. Times are seconds; `run_at` is seconds since 1970."""
+
+    type: str
+    params: Mapping[str, Any]
+    id: str | None = None
+    queue: str | None = None
+    delay: float | None = None
+    run_at: float | None = None
+    timeout: float | None = None
+    max_retries: int | None = None
+    owner: str | None = None
+    metadata: Any = None
+    idempotency_key: str | None = None
+
+    def checked(self, actor: str, find_type: Callable[[str, object], PublishedType]) -> Submission:
+        """Return what the store takes. Raises InvalidTask, TooLarge, UnknownTaskType or InvalidParams."""
+        faults = [Fault(field, message) for field, message in self._faults() if message]
+        if faults:
+            raise InvalidTask(faults)
+        params_json = to_json("params", self.params)
+        kind = find_type(self.type, self.params)
+        return Submission(
+            task_id=self.id or new_id(),
+            type=self.type,
+            queue=self.queue or kind.queue,
+            policy=self._policy(kind.policy),
+            params_json=params_json,
+            fingerprint=_fingerprint(self.type, params_json),
+            owner=self.owner or "",
+            metadata_json="" if self.metadata is None else to_json("metadata", self.metadata),
+            delay=round((self.delay or 0) * 1000),
+            run_at=round((self.run_at or 0) * 1000),
+            idempotency_key=self.idempotency_key or "",
+            actor=actor,
+        )
+
+    def _faults(self) -> list[tuple[str, str]]:
+        return [
+            ("type", _not_matching(self.type, _NAME)),
+            ("params", "" if _is_object(self.params) else f"expected an object, got {_kind(self.params)}"),
+            ("id", _not_matching(self.id, _ID, optional=True)),
+            ("queue", _not_matching(self.queue, _NAME, optional=True)),
+            ("owner", _not_text(self.owner, 64)),
+            ("idempotency_key", _not_text(self.idempotency_key, 255)),
+            ("delay", _not_number(self.delay, 0, LONGEST_WAIT)),
+            ("run_at", self._run_at_fault()),
+            ("timeout", _not_number(self.timeout, 0.001, LONGEST_TIMEOUT)),
+            ("max_retries", _not_count(self.max_retries, 1000)),
+        ]
+
+    def _run_at_fault(self) -> str:
+        if self.run_at is not None and self.delay is not None:
+            return "give either delay or run_at"
+        # Only a bound against nonsense; when the task is due is for Redis' clock to say.
+        return _not_number(self.run_at, 1, time.time() + LONGEST_WAIT)
+
+    def _policy(self, policy: Policy) -> Policy:
+        if self.timeout is not None:
+            policy = replace(policy, timeout=round(self.timeout * 1000))
+        return policy if self.max_retries is None else replace(policy, max_retries=self.max_retries)
+
+
+def new_id() -> str:
+    """Return a fresh id: a UUIDv7 in hex (RFC 9562), so that ids sort by the time they were made."""
+    # Python has uuid.uuid7 only since 3.14.
+    random_part = int.from_bytes(os.urandom(10), "big")
+    value = (int(time.time() * 1000) << 80) | random_part
+    value = value & ~(0xF << 76) | (7 << 76)
+    value = value & ~(3 << 62) | (2 << 62)
+    return f"{value:032x}"
+
+
+def to_json(what: str, value: object) -> str:
+    """Return compact JSON. Raises InvalidTask naming the fault, or TooLarge."""
+    try:
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidTask([Fault(what, f"expected JSON, got {error}")]) from error
+    if size > BULK_LIMIT:
+        raise TooLarge(what, size, BULK_LIMIT)
+    return text
+
+
+def _fingerprint(task_type: str, params_json: str) -> str:
+    same_order = json.dumps([task_type, json.loads(params_json)], sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(same_order.encode(), digest_size=16).hexdigest()
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(key, str) for key in cast("Mapping[Any, Any]", value)
+    )
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _not_matching(value: object, pattern: re.Pattern[str], *, optional: bool = False) -> str:
+    if value is None and optional:
+        return ""
+    if isinstance(value, str) and pattern.fullmatch(value):
+        return ""
+    return f"expected text matching {pattern.pattern}, got {_shown(value)}"
+
+
+def _not_text(value: object, longest: int) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str) and value.isprintable() and 0 < len(value.encode(errors="replace")) <= longest:
+        return ""
+    return f"expected 1 to {longest} bytes of printable text, got {_shown(value)}"
+
+
+def _not_number(value: object, least: float, most: float) -> str:
+    if value is None:
+        return ""
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and least <= value <= most
+    ):
+        return ""
+    return f"expected a number of seconds from {least:g} to {most:g}, got {_shown(value)}"
+
+
+def _not_count(value: object, most: int) -> str:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most):
+        return ""
+    return f"expected a whole number from 0 to {most}, got {_shown(value)}"
+
+
+def _shown(value: object) -> str:
+    return f"{_kind(value)} {value!r:.80}"

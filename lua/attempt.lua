@@ -1,0 +1,51 @@
+-- What concerns one attempt: its fence, and what follows when it ends badly.
+
+-- Returns the reply for a writer that does not hold the task, nothing for the one that does.
+-- The token stays after a worker ended its attempt, so that a re-sent call is told "already";
+-- the watchdog removes it when it takes a task away, so that the loser is told "stale".
+local function refuse_stranger(task, attempt, token)
+  if task.token ~= token or task.attempt ~= tonumber(attempt) then return reply("stale", task) end
+  if not RUNNING[task.state] then return reply("already", task) end
+end
+
+local function may_retry(task, event, reason)
+  local counter = "failures"
+  if LOSSES[reason] then
+    counter = "losses"
+  elseif event == Event.TIMEOUT then
+    counter = "timeouts"
+  end
+  local used = task[counter]
+  return counter, used, used + 1 <= task.policy[BUDGETS[counter]]
+end
+
+-- Full jitter; `fraction` comes from the caller, since Redis seeds its random numbers alike in every script.
+local function backoff(policy, used, fraction, asked)
+  local ceiling = math.min(policy.backoff_cap, policy.backoff_base * 2 ^ math.min(used, 40))
+  return asked + math.floor(ceiling * fraction)
+end
+
+-- FAIL or TIMEOUT, and what the budgets make of it, in one move. Returns the due time when there is one.
+-- `ending`: event, actor, reason, message, retryable, asked (ms), fraction
+local function end_badly(move, ending, now)
+  local task = move.task
+  local counter, used, allowed = may_retry(task, ending.event, ending.reason)
+  add_step(move, ending.event, ending.actor, ending.reason, ending.message)
+  if move.state == State.CANCELLED then return end
+  move.set[counter] = used + 1
+  if move.state == State.PAUSED then return end
+  local limit = task.policy[BUDGETS[counter]]
+  if ending.retryable and allowed then
+    local delay = backoff(task.policy, used, ending.fraction, ending.asked)
+    local message = string.format("retry %d of %d in %.1f s", used + 1, limit, delay / 1000)
+    add_step(move, Event.RETRY, "policy", Reason.POLICY, message)
+    if task.state == State.PAUSING then
+      add_step(move, Event.PAUSE, "policy", Reason.POLICY, "the pause that was asked for")
+      return
+    end
+    move.set.due_at = now + delay
+    return now + delay
+  elseif move.state == State.TIMEOUT then
+    add_step(move, Event.GIVE_UP, "policy", Reason.POLICY, counter .. " used up: " .. limit .. " retries allowed")
+  end
+end

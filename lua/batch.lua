@@ -1,0 +1,34 @@
+-- Works through what is due in an index, a bounded number at a time, so that Redis never waits long.
+-- Index entries are hints, the task is the truth: a wrong entry is removed, a damaged one put in quarantine,
+-- and neither keeps the others from their turn.
+
+local LOOK_AGAIN = 10000 -- ms until a task that could not be moved is tried again
+
+local function set_aside(index, id, problem)
+  redis.call("ZREM", index, id)
+  redis.call("HSET", key.quarantine, index .. " " .. id, problem)
+end
+
+-- `act(task)` returns "moved", "kept" or an error reply. Returns {looked at, moved, problems...}.
+local function each_due(index, now, limit, belongs, act)
+  local moved, problems = 0, {}
+  local ids = redis.call("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit)
+  for _, id in ipairs(ids) do
+    local task, problem = read_task(id)
+    if problem then
+      set_aside(index, id, problem.err or "no task of this id")
+      problems[#problems + 1] = problem.err or ("CORRUPT " .. index .. ": no task " .. id)
+    elseif not belongs[task.state] then
+      redis.call("ZREM", index, id)
+    else
+      local answer = act(task)
+      if answer == "moved" then
+        moved = moved + 1
+      elseif answer.err then
+        redis.call("ZADD", index, "XX", now + LOOK_AGAIN, id)
+        problems[#problems + 1] = answer.err
+      end
+    end
+  end
+  return {#ids, moved, unpack(problems)}
+end

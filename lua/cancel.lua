@@ -1,0 +1,16 @@
+-- Cancels a task: at once where nobody holds it, else by asking its worker to stop.
+-- uses person
+--
+-- KEYS[1] hash    task:{id}
+-- ARGV[1] actor   ARGV[2] reason   ARGV[3] message
+-- returns moved | already | refused | missing, with id, state, attempt, entry
+-- appends CANCEL
+
+local id = string.sub(KEYS[1], #key.task + 1)
+local actor, reason, message = ARGV[1], ARGV[2], ARGV[3]
+
+local answer = ask(id, Event.CANCEL, actor, reason, message, function(move)
+  if move.state == State.CANCELLED then move.delete = {"due_at"} end
+end)
+if answer[1] == "moved" and answer[5] == State.CANCELLED then redis.call("DEL", key.checkpoint .. id) end
+return answer

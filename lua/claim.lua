@@ -1,0 +1,13 @@
+-- Gives a worker the next task of its queues and starts the attempt, fenced by the worker's token.
+-- uses attempt, claim_next
+--
+-- KEYS[1..n] list rq:queue:{queue}, in the order in which the worker serves them
+-- ARGV[1] worker id   ARGV[2] token of this claim, hex   ARGV[3] lease, ms
+-- returns claimed, fields of the task, id, params, checkpoint
+--       | plain, queue, id of an rq job that is no task, moved to rq's intermediate list
+--       | empty | suspended
+-- appends START
+
+local queues = {}
+for index, list in ipairs(KEYS) do queues[index] = string.sub(list, #key.rq_queue + 1) end
+return claim_next(queues, {worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3])})

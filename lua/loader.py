@@ -1,0 +1,109 @@
+"""Builds the full text of a script: the rendered prelude, the shared parts it uses, and its verb.
+
+The table, the states and the key names are written once, in Python; a changed table changes the text and so
+the SHA of every script, and an old process never runs a new table.
+"""
+
+import pickle
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from enum import StrEnum
+from importlib.resources import files
+
+from ..statemachine import (
+    ALREADY,
+    FINAL,
+    LOSSES,
+    RUNNING,
+    STORED,
+    TABLE,
+    WAITING_FOR_TIME,
+    Event,
+    Policy,
+    Reason,
+    State,
+)
+from ..statemachine.budget import BUDGETS
+
+SHARED = ("transition", "attempt", "person", "held", "batch", "claim_next")
+"""Parts that verbs build on; `transition` stands before every verb."""
+
+VERBS = (
+    "submit", "claim", "finish", "heartbeat", "progress", "checkpoint", "log", "stage",
+    "cancel", "pause", "resume", "retry", "release", "sweep", "requeue", "purge",
+)  # fmt: skip
+"""The scripts, in the order of a task's life."""
+
+TICKET_FUNCTION = "ghostless.jobs.ticket.run"
+"""What rq is told to call for a task: one function without arguments, so that every ticket is alike."""
+
+WAKE_HINTS = 100
+"""Most hints kept for the idle workers of one queue."""
+
+_USES = re.compile(r"^-- uses (.+)$", re.MULTILINE)
+
+
+def source(part: str) -> str:
+    """Return the text of one file as it is. Raises FileNotFoundError for an unknown part."""
+    return files(__package__).joinpath(f"{part}.lua").read_text(encoding="utf-8")
+
+
+def render(verb: str, names: Mapping[str, str]) -> str:
+    """Return the whole script of a verb; `names` are the key names of `jobs.keys.script_names`."""
+    text = source(verb)
+    uses = _USES.search(text)
+    parts = ["transition", *(uses.group(1).split(", ") if uses else ())]
+    return "\n".join([prelude(names), *(source(part) for part in parts), text])
+
+
+def prelude(names: Mapping[str, str]) -> str:
+    """Render the table, the fixed lists and the key names as Lua locals."""
+    return "\n".join(
+        [
+            _local("State", _by_name(State)),
+            _local("Event", _by_name(Event)),
+            _local("Reason", _by_name(Reason)),
+            _local("MOVES", {f"{state} {event}": target for (state, event), target in TABLE.items()}),
+            _local("ALREADY", _set(f"{state} {event}" for state, event in ALREADY)),
+            _local("STORED", _set(STORED)),
+            _local("FINAL", _set(FINAL)),
+            _local("RUNNING", _set(RUNNING)),
+            _local("WAITING_FOR_TIME", _set(WAITING_FOR_TIME)),
+            _local("LOSSES", _set(LOSSES)),
+            _local("BUDGETS", BUDGETS),
+            f"local POLICY = {{{', '.join(_quote(field.name) for field in fields(Policy))}}}",
+            f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
+            f"local WAKE_HINTS = {WAKE_HINTS}",
+            _local("key", names),
+        ]
+    )
+
+
+def _ticket() -> tuple[str, ...]:
+    """Return the constant fields of a ticket: a job that never times out in rq and leaves nothing behind.
+
+    Pickle protocol 0 is text, and the call holds no data of the task.
+    """
+    call = pickle.dumps((TICKET_FUNCTION, None, (), {}), protocol=0).decode("ascii")
+    return ("data", call, "status", "queued", "timeout", "-1", "result_ttl", "0")
+
+
+def _by_name(names: type[StrEnum]) -> dict[str, str]:
+    return {member.name: member.value for member in names}
+
+
+def _set(values: Iterable[str]) -> dict[str, bool]:
+    return dict.fromkeys(sorted(values), True)
+
+
+def _local(name: str, table: Mapping[str, str | bool]) -> str:
+    items = (
+        f"[{_quote(key)}]={'true' if value is True else _quote(str(value))}" for key, value in table.items()
+    )
+    return f"local {name} = {{{', '.join(items)}}}"
+
+
+def _quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -1,0 +1,14 @@
+-- Pauses a task: at once where nobody holds it, else at its next checkpoint.
+-- uses person
+--
+-- KEYS[1] hash    task:{id}
+-- ARGV[1] actor   ARGV[2] reason   ARGV[3] message
+-- returns moved | already | refused | missing, with id, state, attempt, entry
+-- appends PAUSE
+
+local id = string.sub(KEYS[1], #key.task + 1)
+local actor, reason, message = ARGV[1], ARGV[2], ARGV[3]
+
+return ask(id, Event.PAUSE, actor, reason, message, function(move)
+  if move.state == State.PAUSED then move.delete = {"due_at"} end
+end)

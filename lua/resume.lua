@@ -1,0 +1,12 @@
+-- Resumes a paused task, or withdraws a pause that its worker has not carried out yet.
+-- uses person
+--
+-- KEYS[1] hash    task:{id}
+-- ARGV[1] actor   ARGV[2] reason   ARGV[3] message
+-- returns moved | already | refused | missing, with id, state, attempt, entry
+-- appends RESUME
+
+local id = string.sub(KEYS[1], #key.task + 1)
+local actor, reason, message = ARGV[1], ARGV[2], ARGV[3]
+
+return ask(id, Event.RESUME, actor, reason, message)

@@ -1,0 +1,57 @@
+-- Accepts a task: writes it, its params, its place and its first history entry in one step.
+--
+-- KEYS[1] hash    task:{id}
+-- ARGV[1] type    ARGV[2] queue   ARGV[3] owner, or ""
+-- ARGV[4] packed policy           ARGV[5] params, JSON       ARGV[6] metadata, JSON, or ""
+-- ARGV[7] fingerprint of what was asked for, to tell a repeated submit from another one
+-- ARGV[8] delay, ms, or 0         ARGV[9] run at, ms since 1970, or 0
+-- ARGV[10] idempotency key, or "" ARGV[11] its life, ms      ARGV[12] random id for a new database
+-- ARGV[13] actor                  ARGV[14] reason
+-- returns moved | already | conflict | purged, with id, state, attempt, entry
+-- appends SUBMIT
+
+local id = string.sub(KEYS[1], #key.task + 1)
+local task_type, queue, owner, policy = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local params, metadata, fingerprint = ARGV[5], ARGV[6], ARGV[7]
+local delay, run_at = tonumber(ARGV[8]), tonumber(ARGV[9])
+local idempotency_key, idempotency_life, epoch = ARGV[10], ARGV[11], ARGV[12]
+local actor, reason = ARGV[13], ARGV[14]
+
+local function answer_existing(task)
+  return reply(task.fingerprint == fingerprint and "already" or "conflict", task)
+end
+
+local existing, problem = read_task(id)
+if existing then return answer_existing(existing) end
+if problem.err then return problem end
+if redis.call("EXISTS", key.tombstone .. id) == 1 then return {"purged", "id", id} end
+
+local idempotency = key.idempotency .. idempotency_key
+problem = check_types({{idempotency, "string"}, {key.ledger, "hash"}})
+if problem then return problem end
+if idempotency_key ~= "" then
+  local earlier = redis.call("GET", idempotency)
+  local task = earlier and read_task(earlier)
+  if task then return answer_existing(task) end
+end
+
+local now = clock()
+local due_at = run_at > 0 and run_at or now + delay
+local task = {id = id, type = task_type, queue = queue, owner = owner, attempt = 0, entries = 0}
+task.policy = unpack_policy(policy)
+if not task.policy then return damaged("argument policy", #POLICY .. " numbers", policy) end
+local target = due_at > now and State.SCHEDULED or State.PENDING
+local move = {task = task, state = target, delete = {}, steps = {
+  {event = Event.SUBMIT, from = "", to = target, actor = actor, reason = reason, message = ""},
+}}
+move.set = {type = task_type, queue = queue, policy = policy, fingerprint = fingerprint, submitted_at = now, attempt = 0}
+if owner ~= "" then move.set.owner = owner end
+if target == State.SCHEDULED then move.set.due_at = due_at end
+problem = commit(move, now, {due_at = due_at})
+if problem then return problem end
+
+redis.call("SET", key.params .. id, params)
+if metadata ~= "" then redis.call("SET", key.metadata .. id, metadata) end
+if idempotency_key ~= "" then redis.call("SET", idempotency, id, "PX", idempotency_life) end
+if redis.call("HINCRBY", key.ledger, "submitted", 1) == 1 then redis.call("SET", key.epoch, epoch, "NX") end
+return reply("moved", task)

@@ -1,0 +1,215 @@
+-- The one way a task changes. Every verb reads the task, adds legal steps to a move, and commits it.
+-- Nothing is written before everything was checked: Redis keeps the writes of a script that errs half-way.
+
+local TASK_FIELDS = {
+  "state", "type", "queue", "owner", "attempt", "token", "worker_id", "entered_at", "timeout_at",
+  "policy", "failures", "timeouts", "losses", "entries", "fingerprint",
+}
+local INTEGERS = {"attempt", "failures", "timeouts", "losses", "entries"}
+local TIMES = {"entered_at", "timeout_at"}
+
+local function clock()
+  local time = redis.call("TIME")
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function damaged(name, expected, got)
+  return redis.error_reply("CORRUPT " .. name .. ": expected " .. expected .. ", got " .. tostring(got))
+end
+
+local function unpack_policy(packed)
+  local policy, position = {}, 0
+  for value in string.gmatch(packed or "", "[^,]+") do
+    position = position + 1
+    if POLICY[position] then policy[POLICY[position]] = tonumber(value) end
+  end
+  for _, field in ipairs(POLICY) do
+    if not policy[field] then return nil end
+  end
+  return policy
+end
+
+local function to_integers(task, name)
+  for _, field in ipairs(INTEGERS) do
+    local value = tonumber(task[field] or 0)
+    if not value then return damaged(name .. " field " .. field, "an integer", task[field]) end
+    task[field] = value
+  end
+  for _, field in ipairs(TIMES) do
+    local value = task[field] and tonumber(task[field])
+    if task[field] and not value then return damaged(name .. " field " .. field, "a time in ms", task[field]) end
+    task[field] = value
+  end
+end
+
+-- Returns the task, or nil and the reply that says why not.
+local function read_task(id)
+  local name = key.task .. id
+  local values = redis.pcall("HMGET", name, unpack(TASK_FIELDS))
+  if values.err then return nil, damaged(name, "hash", redis.call("TYPE", name).ok) end
+  local task = {id = id}
+  for index, field in ipairs(TASK_FIELDS) do task[field] = values[index] or nil end
+  if not task.state and redis.call("EXISTS", name) == 0 then return nil, {"missing"} end
+  if not STORED[task.state or ""] then return nil, damaged(name .. " field state", "a state", task.state) end
+  if not task.queue then return nil, damaged(name .. " field queue", "a queue name", task.queue) end
+  if not task.entered_at then return nil, damaged(name .. " field entered_at", "a time in ms", task.entered_at) end
+  local problem = to_integers(task, name)
+  if problem then return nil, problem end
+  task.policy = unpack_policy(task.policy)
+  if not task.policy then return nil, damaged(name .. " field policy", #POLICY .. " numbers", "something else") end
+  return task
+end
+
+local function reply(word, task)
+  return {word, "id", task.id, "state", task.state, "attempt", task.attempt, "entry", task.entry or ""}
+end
+
+-- A move: one or more steps through the table. Only its first and last state are ever seen by others.
+
+local function new_move(task)
+  return {task = task, state = task.state, steps = {}, set = {}, delete = {}}
+end
+
+local function verdict(state, event)
+  local arrow = state .. " " .. event
+  if MOVES[arrow] then return "moved" end
+  if ALREADY[arrow] then return "already" end
+  return "refused"
+end
+
+-- Only for arrows that the caller knows to be in the table.
+local function add_step(move, event, actor, reason, message)
+  local target = MOVES[move.state .. " " .. event]
+  move.steps[#move.steps + 1] = {
+    event = event, from = move.state, to = target, actor = actor, reason = reason, message = message or "",
+  }
+  move.state = target
+end
+
+-- The keys that hold a task in a state, beside its hash, with their types.
+local function places(task, state)
+  local names = {{key.state .. state, "zset"}}
+  if state == State.PENDING then
+    names[#names + 1] = {key.pending .. task.queue, "zset"}
+    names[#names + 1] = {key.rq_queue .. task.queue, "list"}
+    names[#names + 1] = {key.rq_queues, "set"}
+    names[#names + 1] = {key.wake .. task.queue, "list"}
+    names[#names + 1] = {key.queues, "hash"}
+  elseif RUNNING[state] then
+    names[#names + 1] = {key.deadlines, "zset"}
+  elseif WAITING_FOR_TIME[state] then
+    names[#names + 1] = {key.due, "zset"}
+  elseif FINAL[state] then
+    names[#names + 1] = {key.retention, "zset"}
+  end
+  return names
+end
+
+local function check_types(...)
+  for _, names in ipairs({...}) do
+    for _, expected in ipairs(names) do
+      local kind = redis.call("TYPE", expected[1]).ok
+      if kind ~= "none" and kind ~= expected[2] then return damaged(expected[1], expected[2], kind) end
+    end
+  end
+end
+
+-- Removals come first: over `maxmemory` Redis lets a script run through after a write that frees memory.
+local function leave(task, to)
+  local from, id = task.state, task.id
+  if RUNNING[from] and not RUNNING[to] then
+    redis.call("DEL", key.heartbeat .. id)
+    redis.call("ZREM", key.deadlines, id)
+  elseif from == State.PENDING then
+    redis.call("DEL", key.rq_job .. id)
+    -- A started ticket is at the head of its queue; a person mostly cancels what is young, at the tail.
+    redis.call("LREM", key.rq_queue .. task.queue, to == State.PROCESSING and 1 or -1, id)
+    redis.call("ZREM", key.pending .. task.queue, id)
+  elseif WAITING_FOR_TIME[from] then
+    redis.call("ZREM", key.due, id)
+  elseif FINAL[from] then
+    redis.call("ZREM", key.retention, id)
+  end
+  redis.call("ZREM", key.state .. from, id)
+end
+
+local function push_ticket(task, at_front)
+  redis.call("DEL", key.rq_job .. task.id)
+  redis.call("HSET", key.rq_job .. task.id, "origin", task.queue, unpack(TICKET))
+  redis.call(at_front and "LPUSH" or "RPUSH", key.rq_queue .. task.queue, task.id)
+  redis.call("SADD", key.rq_queues, key.rq_queue .. task.queue)
+  if redis.call("LLEN", key.wake .. task.queue) < WAKE_HINTS then
+    redis.call("RPUSH", key.wake .. task.queue, "")
+  end
+end
+
+-- `options`: at_front, lease (ms), due_at (ms)
+local function enter(task, to, now, options)
+  local id = task.id
+  if to == State.PENDING then
+    push_ticket(task, options.at_front)
+    redis.call("ZADD", key.pending .. task.queue, now, id)
+    redis.call("HSETNX", key.queues, task.queue, "running")
+  elseif RUNNING[to] and not RUNNING[task.state] then
+    redis.call("SET", key.heartbeat .. id, task.worker_id .. " " .. task.attempt, "PX", options.lease)
+    redis.call("ZADD", key.deadlines, now + options.lease, id)
+  elseif WAITING_FOR_TIME[to] then
+    redis.call("ZADD", key.due, options.due_at, id)
+  elseif FINAL[to] then
+    redis.call("ZADD", key.retention, now + task.policy.retention, id)
+  end
+  redis.call("ZADD", key.state .. to, now, id)
+end
+
+-- Appends the steps to the history and notes the entries' ids in the task, to live as long as it does.
+local function record(move)
+  local task = move.task
+  for _, step in ipairs(move.steps) do
+    task.entry = redis.call(
+      "XADD", key.history, "*", "task", task.id, "type", task.type or "", "queue", task.queue, "owner", task.owner or "",
+      "event", step.event, "from", step.from, "to", step.to, "attempt", task.attempt,
+      "actor", step.actor, "reason", step.reason, "message", step.message
+    )
+    task.entries = task.entries + 1
+    move.set["h" .. task.entries] = task.entry
+  end
+  move.set.entries = task.entries
+end
+
+local function write_fields(move)
+  local pairs_to_set = {}
+  for field, value in pairs(move.set) do
+    pairs_to_set[#pairs_to_set + 1] = field
+    pairs_to_set[#pairs_to_set + 1] = value
+  end
+  redis.call("HSET", key.task .. move.task.id, unpack(pairs_to_set))
+  if #move.delete > 0 then redis.call("HDEL", key.task .. move.task.id, unpack(move.delete)) end
+end
+
+-- Writes the move, or returns the error that forbids it and writes nothing.
+local function commit(move, now, options)
+  local task, to = move.task, move.state
+  local problem = check_types(
+    {{key.history, "stream"}}, task.state and places(task, task.state) or {}, places(task, to)
+  )
+  if problem then return problem end
+  local moved = task.state ~= to
+  if task.state and moved then leave(task, to) end
+  record(move)
+  if moved then
+    move.set.state = to
+    move.set.entered_at = now
+    move.set.reason = move.steps[#move.steps].reason
+  end
+  write_fields(move)
+  if moved then enter(task, to, now, options) end
+  task.state = to
+end
+
+-- A worker holds a copy of the state; the hint makes it look at the truth now, not at its next beat.
+local function hint_worker(task)
+  if task.worker_id then
+    local command = cjson.encode({command = "ghostless", task_id = task.id, attempt = task.attempt})
+    redis.call("PUBLISH", key.rq_commands .. task.worker_id, command)
+  end
+end

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ SCAN_PAGES = 10
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """An accepted task; `created` is False when it existed already. `cursor` is where its story starts."""
+    """An accepted task; `created` is False when it existed already."""
 
     task_id: str
     state: State
@@ -95,9 +95,7 @@ class Client:
         submission = request.checked(actor, self._catalog.check)
         return _accepted(submission, self.store.submit(submission))
 
-    def submit_many(
-        self, requests: Sequence[Request], actor: str = "client"
-    ) -> list[Submitted | GhostlessError]:
+    def submit_many(self, requests: Sequence[Request], actor: str = "client") -> list[Submitted | GhostlessError]:
         """Accept many tasks, a hundred a round trip. All are checked before the first is stored.
 
         Raises InvalidTask and the like for the first request that is wrong; what Redis says of each is in its place.
@@ -157,21 +155,15 @@ class Client:
 
     # Acting
 
-    def cancel(
-        self, task_id: str, *, actor: str = "client", reason: Reason = Reason.USER, message: str = ""
-    ) -> Answer:
+    def cancel(self, task_id: str, *, actor: str = "client", reason: Reason = Reason.USER, message: str = "") -> Answer:
         """Cancel a task. Answers `moved` or, when it is cancelled or final already, `already` with its state."""
         return self._act(self.store.cancel, Event.CANCEL, task_id, actor, reason, message)
 
-    def pause(
-        self, task_id: str, *, actor: str = "client", reason: Reason = Reason.USER, message: str = ""
-    ) -> Answer:
+    def pause(self, task_id: str, *, actor: str = "client", reason: Reason = Reason.USER, message: str = "") -> Answer:
         """Pause a task; a running one stops at its next checkpoint. Raises IllegalMove with the state it is in."""
         return self._act(self.store.pause, Event.PAUSE, task_id, actor, reason, message)
 
-    def resume(
-        self, task_id: str, *, actor: str = "client", reason: Reason = Reason.USER, message: str = ""
-    ) -> Answer:
+    def resume(self, task_id: str, *, actor: str = "client", reason: Reason = Reason.USER, message: str = "") -> Answer:
         """Resume a paused task. Raises IllegalMove with the state it is in."""
         return self._act(self.store.resume, Event.RESUME, task_id, actor, reason, message)
 

@@ -14,10 +14,6 @@ REPLY_TIMEOUT = 5.0
 BLOCK = 2.0
 """Seconds that a blocking read waits in Redis; well under every socket time-out."""
 
-Client = Redis
-"""A connection that gives text; bytes that are not UTF-8 are shown as replacement characters."""
-
-
 def connect(settings: Settings) -> Redis:
     """Return a client for short commands, one pool a process.
 

@@ -21,9 +21,7 @@ class RedisUnavailable(GhostlessError):
 
     def __init__(self, cause: Exception) -> None:
         self.cause = cause
-        super().__init__(
-            f"Redis is not reachable ({cause}); check GHOSTLESS_REDIS_URL and that the server runs"
-        )
+        super().__init__(f"Redis is not reachable ({cause}); check GHOSTLESS_REDIS_URL and that the server runs")
 
 
 class RedisFull(GhostlessError):
@@ -31,9 +29,7 @@ class RedisFull(GhostlessError):
 
     def __init__(self, detail: str) -> None:
         self.detail = detail
-        super().__init__(
-            f"Redis is at its memory limit, nothing was stored ({detail}); raise maxmemory or wait"
-        )
+        super().__init__(f"Redis is at its memory limit, nothing was stored ({detail}); raise maxmemory or wait")
 
 
 class CorruptRecord(GhostlessError):
@@ -98,11 +94,7 @@ class UnknownTaskType(GhostlessError):
 
     def __init__(self, task_type: str, near: Sequence[str] = ()) -> None:
         self.task_type, self.near = task_type, tuple(near)
-        hint = (
-            f"; did you mean {', '.join(self.near)}?"
-            if self.near
-            else "; start a worker that serves it first"
-        )
+        hint = f"; did you mean {', '.join(self.near)}?" if self.near else "; start a worker that serves it first"
         super().__init__(f"no worker has published the task type {task_type!r}{hint}")
 
 
@@ -120,9 +112,7 @@ class TooLarge(GhostlessError):
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         self.what, self.size, self.limit = what, size, limit
-        super().__init__(
-            f"{what} is {size} bytes, at most {limit} are kept; store it elsewhere and pass a reference"
-        )
+        super().__init__(f"{what} is {size} bytes, at most {limit} are kept; store it elsewhere and pass a reference")
 
 
 class InvalidHandler(GhostlessError):

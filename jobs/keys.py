@@ -144,6 +144,11 @@ class Keys:
         return f"{Queue.redis_queue_namespace_prefix}{queue}"
 
     @staticmethod
+    def rq_intermediate(queue: str) -> str:
+        """list: plain rq jobs of one queue on their way to a horse."""
+        return IntermediateQueue.get_intermediate_queue_key(Keys.rq_queue(queue))
+
+    @staticmethod
     def rq_job(task_id: str) -> str:
         """hash: the delivery ticket of a PENDING task."""
         return f"{Job.redis_job_namespace_prefix}{task_id}"
@@ -154,11 +159,14 @@ class Keys:
         return PUBSUB_CHANNEL_TEMPLATE % worker_id
 
 
+# What the scripts build names of: prefix and id, and names that stand for themselves.
 _BY_ID = (
-    "task params metadata checkpoint result error log heartbeat tombstone "
-    "state pending wake idempotency claim rq_queue rq_job rq_commands"
-).split()
-_FIXED = "history deadlines due retention types queues ledger quarantine watchdog epoch live".split()
+    "task", "params", "metadata", "checkpoint", "result", "error", "log", "heartbeat", "tombstone", "state",
+    "pending", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_commands",
+)  # fmt: skip
+_FIXED = (
+    "history", "deadlines", "due", "retention", "types", "queues", "ledger", "quarantine", "watchdog", "epoch", "live",
+)  # fmt: skip
 
 
 def script_names(keys: Keys) -> dict[str, str]:

@@ -97,9 +97,7 @@ def _scalars(stored: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _bulky(bulk: Mapping[str, str | None]) -> dict[str, Any]:
-    decoded: dict[str, Any] = {
-        name: json.loads(text) for name, text in bulk.items() if text and name != "error"
-    }
+    decoded: dict[str, Any] = {name: json.loads(text) for name, text in bulk.items() if text and name != "error"}
     return decoded | {"error": bulk.get("error")}
 
 

@@ -65,9 +65,7 @@ class Reads:
         with translated():
             stored = cast(dict[str, str], self.redis.hgetall(self.keys.task(task_id)))
             if not stored:
-                raise TaskNotFound(
-                    task_id, _purged_at(cast(str | None, self.redis.get(self.keys.tombstone(task_id))))
-                )
+                raise TaskNotFound(task_id, _purged_at(cast(str | None, self.redis.get(self.keys.tombstone(task_id)))))
             ids = [stored[f"h{index}"] for index in range(1, int(stored.get("entries", 0)) + 1)]
             return self._entries(ids)
 
@@ -81,21 +79,15 @@ class Reads:
             raise CorruptRecord(f"{self.keys.history}: entries {', '.join(missing)} are gone")
         return [Entry.from_fields(*entry[0]) for entry in found]
 
-    def listed(
-        self, states: Iterable[State], queue: str | None, below: Position | None, limit: int
-    ) -> list[Position]:
+    def listed(self, states: Iterable[State], queue: str | None, below: Position | None, limit: int) -> list[Position]:
         """Return at most `limit` places of tasks in these states, the latest change first."""
         indices = [self._index(state, queue) for state in states]
         number = limit + 1
         while True:
             pages = self._pages(indices, below, number)
-            usable = [
-                [place for place in page if below is None or _order(place) < _order(below)] for page in pages
-            ]
+            usable = [[place for place in page if below is None or _order(place) < _order(below)] for page in pages]
             # Many tasks can share a millisecond: read on until those above the position are passed.
-            if all(
-                len(page) < number or len(rest) >= limit for page, rest in zip(pages, usable, strict=True)
-            ):
+            if all(len(page) < number or len(rest) >= limit for page, rest in zip(pages, usable, strict=True)):
                 return list(islice(heapq.merge(*usable, key=_order, reverse=True), limit))
             number *= 2
 
@@ -149,7 +141,7 @@ class Reads:
     def lease(self, task_id: str) -> int | None:
         """Return the rest of a running attempt's lease in ms; None when there is none."""
         with translated():
-            left = cast(int, self.redis.pttl(self.keys.heartbeat(task_id)))
+            left = self.redis.pttl(self.keys.heartbeat(task_id))
         return left if left >= 0 else None
 
     def log(self, task_id: str) -> list[str]:

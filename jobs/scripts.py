@@ -1,6 +1,6 @@
 """The scripts on a connection: called by SHA, loaded again when Redis forgot them, errors told as ours."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,9 +34,7 @@ class Scripts:
     def __init__(self, redis: Redis, keys: Keys) -> None:
         names = script_names(keys)
         self._redis = redis
-        self._scripts: dict[str, Script] = {
-            verb: redis.register_script(render(verb, names)) for verb in VERBS
-        }
+        self._scripts: dict[str, Script] = {verb: redis.register_script(render(verb, names)) for verb in VERBS}
 
     def call(self, verb: str, keys: Sequence[str] = (), arguments: Sequence[Argument] = ()) -> Any:
         """Run one verb in one round trip. Raises RedisUnavailable, RedisFull or CorruptRecord."""
@@ -69,7 +67,7 @@ class Scripts:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated() -> Generator[None]:
     """Turn redis-py's errors into ours."""
     try:
         yield
@@ -80,11 +78,7 @@ def translated() -> Iterator[None]:
 def translate(error: RedisError) -> Exception:
     """Return the error of ours that a Redis error means; one that means nothing known is returned as it is."""
     text = str(error)
-    if (
-        isinstance(error, OutOfMemoryError)
-        or text.startswith("OOM")
-        or "command not allowed when used memory" in text
-    ):
+    if isinstance(error, OutOfMemoryError) or text.startswith("OOM") or "command not allowed when used memory" in text:
         return RedisFull(text)
     if isinstance(error, ConnectionError | TimeoutError | BusyLoadingError | ReadOnlyError):
         return RedisUnavailable(error)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from redis import Redis
+from redis.exceptions import RedisError
 
 from ..statemachine import Event, Policy, Reason
-from .errors import StaleAttempt, TaskNotFound
+from .errors import CorruptRecord, StaleAttempt, TaskNotFound
 from .keys import Keys
 from .model import Task
-from .scripts import Call, Scripts, translated
+from .scripts import Call, Scripts, translate, translated
 from .settings import Settings
 
 LOG_LINES = 1000
@@ -99,7 +100,7 @@ class PlainJob:
 
 @dataclass(frozen=True, slots=True)
 class NothingToClaim:
-    """No task for this worker; `why` is `empty` or `suspended`."""
+    """No task for this worker; `why` is `empty`, `suspended` or `damaged`, for a given task `refused` or `missing`."""
 
     why: str
 
@@ -170,8 +171,8 @@ class Store:
 
     def _submit_call(self, task: Submission) -> Call:
         arguments = (
-            task.type, task.queue, task.owner, task.policy.pack(), task.params_json, task.metadata_json, task.fingerprint,
-            task.delay, task.run_at, task.idempotency_key, round(self.settings.idempotency * 1000),
+            task.type, task.queue, task.owner, task.policy.pack(), task.params_json, task.metadata_json,
+            task.fingerprint, task.delay, task.run_at, task.idempotency_key, round(self.settings.idempotency * 1000),
             secrets.token_hex(4), task.actor, Reason.USER,
         )  # fmt: skip
         return "submit", [self.keys.task(task.task_id)], arguments
@@ -181,7 +182,12 @@ class Store:
     def claim(self, claim: Claim) -> ClaimReply:
         """Start the next task of the claim's queues, or tell why there is none."""
         lists = [self.keys.rq_queue(queue) for queue in claim.queues]
-        return _read_claim(self._scripts.call("claim", lists, (claim.worker_id, claim.token, self._lease)))
+        return self._read_claim(self._scripts.call("claim", lists, (claim.worker_id, claim.token, self._lease)))
+
+    def start(self, task_id: str, worker_id: str, token: str) -> ClaimReply:
+        """Start one given task whose ticket was popped elsewhere, or tell that it is not PENDING."""
+        reply = self._scripts.call("start", [self.keys.task(task_id)], (worker_id, token, self._lease))
+        return self._read_claim(reply)
 
     def heartbeat(self, held: Held) -> Answer:
         """Renew the lease; the answer tells the state. Raises StaleAttempt, TaskNotFound."""
@@ -195,18 +201,19 @@ class Store:
         """Keep what a later attempt goes on from. Raises StaleAttempt, TaskNotFound."""
         return self._write(held, "checkpoint", self._lease, value_json)
 
-    def log(self, held: Held, lines: Sequence[str]) -> Answer:
-        """Append lines to the task's log. Raises StaleAttempt, TaskNotFound."""
-        return self._write(held, "log", self._lease, LOG_LINES, *lines)
+    def log(self, held: Held, lines: Sequence[str], call_id: str = "") -> Answer:
+        """Append lines to the task's log. Raises StaleAttempt, TaskNotFound.
 
-    def stage(self, held: Held, actor: str, name: str) -> Answer:
-        """Record a named stage in the history. Raises StaleAttempt, TaskNotFound."""
-        return self._write(held, "stage", actor, name, HISTORY_ENTRIES)
+        A caller that repeats the call itself gives the same `call_id` again, so that no line is kept twice.
+        """
+        return self._write(held, "log", self._lease, LOG_LINES, call_id or secrets.token_hex(4), *lines)
+
+    def stage(self, held: Held, actor: str, name: str, call_id: str = "") -> Answer:
+        """Record a named stage in the history; `call_id` as for `log`. Raises StaleAttempt, TaskNotFound."""
+        return self._write(held, "stage", actor, name, HISTORY_ENTRIES, call_id or secrets.token_hex(4))
 
     def _write(self, held: Held, verb: str, *arguments: str | int) -> Answer:
-        reply = self._scripts.call(
-            verb, [self.keys.task(held.task_id)], (held.attempt, held.token, *arguments)
-        )
+        reply = self._scripts.call(verb, [self.keys.task(held.task_id)], (held.attempt, held.token, *arguments))
         answer = Answer.read(reply, held.task_id)
         if answer.word == "missing":
             raise TaskNotFound(held.task_id)
@@ -235,15 +242,41 @@ class Store:
             claim.worker_id if claim else "", claim.token if claim else "", self._lease,
         )  # fmt: skip
         reply = self._scripts.call("finish", [self.keys.task(held.task_id), *queues], arguments)
-        return Answer.read(reply[0], held.task_id), _read_claim(reply[1]) if len(reply) > 1 else None
+        return Answer.read(reply[0], held.task_id), self._read_claim(reply[1]) if len(reply) > 1 else None
+
+    def _read_claim(self, reply: Sequence[Any] | Exception) -> ClaimReply:
+        if isinstance(reply, Exception):
+            return NothingToClaim("damaged")  # after a finish, which holds all the same; a claim alone raises it
+        word = cast(str, reply[0])
+        if word == "plain":
+            return PlainJob(reply[1], reply[2])
+        if word != "claimed":
+            return NothingToClaim(word)
+        flat, task_id, params, checkpoint = reply[1:5]
+        stored = dict(zip(flat[::2], flat[1::2], strict=True))
+        held = Held(task_id, int(stored["attempt"]), stored["token"])
+        try:
+            task = Task.from_fields(task_id, stored)
+            return Claimed(held, task, _read_json("params", params, "{}"), _read_json("checkpoint", checkpoint, "null"))
+        except CorruptRecord as error:
+            # No worker can run it: the attempt ends here, or the task would come to each worker in turn.
+            ending = Ending(Event.FAIL, Reason.INVALID_PARAMS, str(error), str(error), retryable=False)
+            self.finish(held, ending, f"worker:{stored['worker_id']}")
+            return NothingToClaim("damaged")
+
+    def put_back(self, plain: PlainJob) -> None:
+        """Put a plain job that was not begun back to the head of its queue."""
+        queue = self.keys.rq_queue(plain.queue)
+        with translated(), self.redis.pipeline(transaction=True) as pipeline:
+            pipeline.lrem(self.keys.rq_intermediate(plain.queue), 1, plain.job_id)
+            pipeline.lpush(queue, plain.job_id)
+            pipeline.execute()
 
     def publish_types(self, types: Mapping[str, Mapping[str, Any]]) -> None:
         """Publish what task types a worker serves, for those who check a submit."""
         with translated():
             if types:
-                self.redis.hset(
-                    self.keys.types, mapping={name: json.dumps(kind) for name, kind in types.items()}
-                )
+                self.redis.hset(self.keys.types, mapping={name: json.dumps(kind) for name, kind in types.items()})
 
     def wait_for_hint(self, queues: Iterable[str], seconds: float) -> None:
         """Return when something may have come into one of the queues, or after `seconds`."""
@@ -269,9 +302,7 @@ class Store:
         return self._ask("retry", task_id, actor, reason, message)
 
     def _ask(self, verb: str, task_id: str, actor: str, reason: Reason, message: str) -> Answer:
-        return Answer.read(
-            self._scripts.call(verb, [self.keys.task(task_id)], (actor, reason, message)), task_id
-        )
+        return Answer.read(self._scripts.call(verb, [self.keys.task(task_id)], (actor, reason, message)), task_id)
 
     def pause_queue(self, queue: str) -> None:
         """Let no task of this queue start until it is resumed; running ones go on."""
@@ -300,26 +331,20 @@ class Store:
 
     def requeue(self, actor: str, queue: str) -> Swept:
         """Make new tickets for PENDING tasks of a queue whose ticket is gone."""
-        return _read_swept(
-            self._scripts.call("requeue", [self.keys.rq_queue(queue)], (actor, BATCH, TICKET_WINDOW))
-        )
+        return _read_swept(self._scripts.call("requeue", [self.keys.rq_queue(queue)], (actor, BATCH, TICKET_WINDOW)))
 
     def purge(self) -> Swept:
         """Remove final tasks whose retention is over."""
         return _read_swept(self._scripts.call("purge", (), (BATCH, round(self.settings.tombstone * 1000))))
 
 
-def _read_claim(reply: Sequence[Any]) -> ClaimReply:
-    word = cast(str, reply[0])
-    if word == "plain":
-        return PlainJob(reply[1], reply[2])
-    if word != "claimed":
-        return NothingToClaim(word)
-    flat, task_id, params, checkpoint = reply[1:5]
-    stored = dict(zip(flat[::2], flat[1::2], strict=True))
-    task = Task.from_fields(task_id, stored)
-    saved = None if checkpoint is None else json.loads(checkpoint)
-    return Claimed(Held(task_id, task.attempt, stored["token"]), task, json.loads(params or "{}"), saved)
+def _read_json(what: str, text: str | RedisError | None, default: str) -> Any:
+    if isinstance(text, RedisError):
+        raise translate(text)
+    try:
+        return json.loads(text or default)
+    except ValueError as error:
+        raise CorruptRecord(f"{what}: {error}") from error
 
 
 def _read_swept(reply: Sequence[Any]) -> Swept:

@@ -12,14 +12,10 @@ from typing import Any, cast
 
 from ..statemachine import Policy
 from .catalog import PublishedType
-from .errors import Fault, InvalidTask, TooLarge
+from .errors import Fault, InvalidTask
 from .store import Submission
-
-BULK_LIMIT = 1024 * 1024
-"""Most bytes of params, metadata, checkpoint or result, each."""
-
-LONGEST_TIMEOUT = 7 * 86_400.0
-"""Seconds that one attempt may run at most."""
+from .terms import LONGEST_ATTEMPT
+from .values import InvalidValue, shown, to_json
 
 LONGEST_WAIT = 366 * 86_400.0
 """Seconds into the future that a task may be scheduled at most."""
@@ -49,7 +45,7 @@ class Request:
         faults = [Fault(field, message) for field, message in self._faults() if message]
         if faults:
             raise InvalidTask(faults)
-        params_json = to_json("params", self.params)
+        params_json = _json("params", self.params)
         kind = find_type(self.type, self.params)
         return Submission(
             task_id=self.id or new_id(),
@@ -59,7 +55,7 @@ class Request:
             params_json=params_json,
             fingerprint=_fingerprint(self.type, params_json),
             owner=self.owner or "",
-            metadata_json="" if self.metadata is None else to_json("metadata", self.metadata),
+            metadata_json="" if self.metadata is None else _json("metadata", self.metadata),
             delay=round((self.delay or 0) * 1000),
             run_at=round((self.run_at or 0) * 1000),
             idempotency_key=self.idempotency_key or "",
@@ -69,14 +65,14 @@ class Request:
     def _faults(self) -> list[tuple[str, str]]:
         return [
             ("type", _not_matching(self.type, _NAME)),
-            ("params", "" if _is_object(self.params) else f"expected an object, got {_kind(self.params)}"),
+            ("params", "" if _is_object(self.params) else f"expected an object, got {shown(self.params)}"),
             ("id", _not_matching(self.id, _ID, optional=True)),
             ("queue", _not_matching(self.queue, _NAME, optional=True)),
             ("owner", _not_text(self.owner, 64)),
             ("idempotency_key", _not_text(self.idempotency_key, 255)),
             ("delay", _not_number(self.delay, 0, LONGEST_WAIT)),
             ("run_at", self._run_at_fault()),
-            ("timeout", _not_number(self.timeout, 0.001, LONGEST_TIMEOUT)),
+            ("timeout", _not_number(self.timeout, 0.001, LONGEST_ATTEMPT)),
             ("max_retries", _not_count(self.max_retries, 1000)),
         ]
 
@@ -102,16 +98,11 @@ def new_id() -> str:
     return f"{value:032x}"
 
 
-def to_json(what: str, value: object) -> str:
-    """Return compact JSON. Raises InvalidTask naming the fault, or TooLarge."""
+def _json(what: str, value: object) -> str:
     try:
-        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        size = len(text.encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidTask([Fault(what, f"expected JSON, got {error}")]) from error
-    if size > BULK_LIMIT:
-        raise TooLarge(what, size, BULK_LIMIT)
-    return text
+        return to_json(what, value)
+    except InvalidValue as error:
+        raise InvalidTask([Fault(error.name, f"expected {error.expected}, got {error.got}")]) from error
 
 
 def _fingerprint(task_type: str, params_json: str) -> str:
@@ -120,13 +111,7 @@ def _fingerprint(task_type: str, params_json: str) -> str:
 
 
 def _is_object(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(key, str) for key in cast("Mapping[Any, Any]", value)
-    )
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in cast("Mapping[Any, Any]", value))
 
 
 def _not_matching(value: object, pattern: re.Pattern[str], *, optional: bool = False) -> str:
@@ -134,7 +119,7 @@ def _not_matching(value: object, pattern: re.Pattern[str], *, optional: bool = F
         return ""
     if isinstance(value, str) and pattern.fullmatch(value):
         return ""
-    return f"expected text matching {pattern.pattern}, got {_shown(value)}"
+    return f"expected text matching {pattern.pattern}, got {shown(value)}"
 
 
 def _not_text(value: object, longest: int) -> str:
@@ -142,7 +127,7 @@ def _not_text(value: object, longest: int) -> str:
         return ""
     if isinstance(value, str) and value.isprintable() and 0 < len(value.encode(errors="replace")) <= longest:
         return ""
-    return f"expected 1 to {longest} bytes of printable text, got {_shown(value)}"
+    return f"expected 1 to {longest} bytes of printable text, got {shown(value)}"
 
 
 def _not_number(value: object, least: float, most: float) -> str:
@@ -155,14 +140,10 @@ def _not_number(value: object, least: float, most: float) -> str:
         and least <= value <= most
     ):
         return ""
-    return f"expected a number of seconds from {least:g} to {most:g}, got {_shown(value)}"
+    return f"expected a number of seconds from {least:g} to {most:g}, got {shown(value)}"
 
 
 def _not_count(value: object, most: int) -> str:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most):
         return ""
-    return f"expected a whole number from 0 to {most}, got {_shown(value)}"
-
-
-def _shown(value: object) -> str:
-    return f"{_kind(value)} {value!r:.80}"
+    return f"expected a whole number from 0 to {most}, got {shown(value)}"

@@ -3,10 +3,17 @@
 local CLAIM_TTL = 60000 -- ms that a repeated claim is recognised
 local LOOK_AT_MOST = 100 -- tickets of ended tasks skipped in one call
 
+-- A value that cannot be read is answered as an error in its place: the task is started by then.
+local function value_of(name)
+  local value = redis.pcall("GET", name)
+  if value and value.err then return damaged(name, "string", redis.call("TYPE", name).ok) end
+  return value
+end
+
 local function claimed(task)
   return {
     "claimed", redis.call("HGETALL", key.task .. task.id), task.id,
-    redis.call("GET", key.params .. task.id), redis.call("GET", key.checkpoint .. task.id),
+    value_of(key.params .. task.id), value_of(key.checkpoint .. task.id),
   }
 end
 
@@ -18,6 +25,7 @@ local function repeated(claim)
   if task and task.token == claim.token and RUNNING[task.state] then return claimed(task) end
 end
 
+-- `claim`: worker_id, token, lease (ms), ticket_taken (somebody else popped the ticket)
 local function start(task, claim, now)
   local move = new_move(task)
   task.attempt = task.attempt + 1
@@ -29,7 +37,7 @@ local function start(task, claim, now)
   move.set.started_at = now
   move.set.timeout_at = now + task.policy.timeout
   move.delete = {"progress", "progress_at", "message"}
-  local problem = commit(move, now, {lease = claim.lease})
+  local problem = commit(move, now, {lease = claim.lease, ticket_taken = claim.ticket_taken})
   if problem then return problem end
   redis.call("SET", key.claim .. claim.worker_id, claim.token .. " " .. task.id, "PX", CLAIM_TTL)
   return claimed(task)
@@ -64,7 +72,6 @@ local function take_head(queue, claim, now)
   end
 end
 
--- `claim`: worker_id, token, lease (ms)
 local function claim_next(queues, claim)
   local types = {{key.claim .. claim.worker_id, "string"}, {key.queues, "hash"}, {key.quarantine, "hash"}}
   for _, queue in ipairs(queues) do types[#types + 1] = {key.rq_queue .. queue, "list"} end

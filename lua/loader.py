@@ -30,7 +30,7 @@ SHARED = ("transition", "attempt", "person", "held", "batch", "claim_next")
 """Parts that verbs build on; `transition` stands before every verb."""
 
 VERBS = (
-    "submit", "claim", "finish", "heartbeat", "progress", "checkpoint", "log", "stage",
+    "submit", "claim", "start", "finish", "heartbeat", "progress", "checkpoint", "log", "stage",
     "cancel", "pause", "resume", "retry", "release", "sweep", "requeue", "purge",
 )  # fmt: skip
 """The scripts, in the order of a task's life."""
@@ -46,7 +46,7 @@ _USES = re.compile(r"^-- uses (.+)$", re.MULTILINE)
 
 def source(part: str) -> str:
     """Return the text of one file as it is. Raises FileNotFoundError for an unknown part."""
-    return files(__package__).joinpath(f"{part}.lua").read_text(encoding="utf-8")
+    return files(__name__.rpartition(".")[0]).joinpath(f"{part}.lua").read_text(encoding="utf-8")
 
 
 def render(verb: str, names: Mapping[str, str]) -> str:
@@ -98,9 +98,7 @@ def _set(values: Iterable[str]) -> dict[str, bool]:
 
 
 def _local(name: str, table: Mapping[str, str | bool]) -> str:
-    items = (
-        f"[{_quote(key)}]={'true' if value is True else _quote(str(value))}" for key, value in table.items()
-    )
+    items = (f"[{_quote(key)}]={'true' if value is True else _quote(str(value))}" for key, value in table.items())
     return f"local {name} = {{{', '.join(items)}}}"
 
 

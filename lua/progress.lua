@@ -13,8 +13,12 @@ local fraction, message = ARGV[4], ARGV[5]
 
 local task, refusal = read_held(id, attempt, token, Event.PROGRESS)
 if not task then return refusal end
+local done = tonumber(fraction)
+if not done or not (done >= 0 and done <= 1) then
+  return damaged("argument fraction", "a number from 0 to 1", fraction)
+end
 renew_lease(task, lease)
 local now = clock()
 redis.call("HSET", key.task .. id, "progress", fraction, "message", message, "progress_at", now)
-tell_listeners(task, "progress", {progress = tonumber(fraction), message = message, at = now})
+tell_listeners(task, "progress", {progress = done, message = message, at = now})
 return reply("moved", task)

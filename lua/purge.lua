@@ -7,28 +7,27 @@
 
 local limit, tombstone_life = tonumber(ARGV[1]), tonumber(ARGV[2])
 
+-- Returns what is wrong with the ids of the entries, if anything.
 local function delete_history(task)
-  local fields = {}
-  for index = 1, task.entries do fields[index] = "h" .. index end
-  for first = 1, #fields, 1000 do
-    local entries = {}
-    for _, entry in ipairs(redis.call("HMGET", key.task .. task.id, unpack(fields, first, math.min(first + 999, #fields)))) do
-      if entry then entries[#entries + 1] = entry end
-    end
-    if #entries > 0 then redis.call("XDEL", key.history, unpack(entries)) end
+  local name, entries = key.task .. task.id, {}
+  -- Each entry has a field of its own, so a higher count is damage and no reason to count that far.
+  for index = 1, math.min(task.entries, redis.call("HLEN", name)) do
+    entries[#entries + 1] = redis.call("HGET", name, "h" .. index) or nil
+  end
+  for first = 1, #entries, 1000 do
+    local outcome = redis.pcall("XDEL", key.history, unpack(entries, first, math.min(first + 999, #entries)))
+    if type(outcome) == "table" then return damaged(name .. " ids of entries", "ids of a stream", outcome.err) end
   end
 end
 
-local problem = check_types({
-  {key.retention, "zset"}, {key.quarantine, "hash"}, {key.history, "stream"}, {key.ledger, "hash"},
-})
+local problem = check_types({{key.retention, "zset"}, {key.quarantine, "hash"}, {key.history, "stream"}})
+  or check_ledger("purged")
 if problem then return problem end
 local now = clock()
 return each_due(key.retention, now, limit, FINAL, function(task)
   local id = task.id
-  local wrong_type = check_types({{key.state .. task.state, "zset"}})
-  if wrong_type then return wrong_type end
-  delete_history(task)
+  local damage = check_types({{key.state .. task.state, "zset"}}) or delete_history(task)
+  if damage then return damage end
   redis.call("ZREM", key.retention, id)
   redis.call("ZREM", key.state .. task.state, id)
   redis.call(

@@ -5,7 +5,7 @@
 --
 -- KEYS[1] list    rq:queue:{queue}
 -- ARGV[1] actor   ARGV[2] tasks looked at, at most   ARGV[3] tickets looked at, at most
--- returns number looked at, number moved, then what was wrong with the others
+-- returns number without a ticket, number moved, then what was wrong with the others
 -- appends REQUEUE
 
 local queue = string.sub(KEYS[1], #key.rq_queue + 1)
@@ -32,10 +32,11 @@ if redis.call("LLEN", list) > window then return {0, 0} end
 local present = {}
 for _, id in ipairs(redis.call("LRANGE", list, 0, window - 1)) do present[id] = true end
 
-local now, moved, problems = clock(), 0, {}
+local now, missing, moved, problems = clock(), 0, 0, {}
 for index = #oldest, 1, -1 do -- each goes to the head, so the oldest last
   local id = oldest[index]
   if not present[id] then
+    missing = missing + 1
     local task, damage = read_task(id)
     if damage then
       set_aside(pending, id, damage.err or "no task of this id")
@@ -48,4 +49,4 @@ for index = #oldest, 1, -1 do -- each goes to the head, so the oldest last
     end
   end
 end
-return {#oldest, moved, unpack(problems)}
+return {missing, moved, unpack(problems)}

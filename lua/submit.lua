@@ -27,12 +27,15 @@ if problem.err then return problem end
 if redis.call("EXISTS", key.tombstone .. id) == 1 then return {"purged", "id", id} end
 
 local idempotency = key.idempotency .. idempotency_key
-problem = check_types({{idempotency, "string"}, {key.ledger, "hash"}})
+problem = check_types({{idempotency, "string"}}) or check_ledger("submitted")
 if problem then return problem end
 if idempotency_key ~= "" then
   local earlier = redis.call("GET", idempotency)
-  local task = earlier and read_task(earlier)
-  if task then return answer_existing(task) end
+  if earlier then
+    existing, problem = read_task(earlier)
+    if existing then return answer_existing(existing) end
+    if problem.err then return problem end
+  end
 end
 
 local now = clock()

@@ -17,11 +17,18 @@ local function damaged(name, expected, got)
   return redis.error_reply("CORRUPT " .. name .. ": expected " .. expected .. ", got " .. tostring(got))
 end
 
+-- Returns the whole number that a text is; nil for any other text, and beyond 2^53, where Lua's numbers lose digits.
+local function whole(text)
+  local value = string.find(text, "^%d+$") and tonumber(text)
+  if value and value < 2 ^ 53 then return value end
+end
+
 local function unpack_policy(packed)
   local policy, position = {}, 0
   for value in string.gmatch(packed or "", "[^,]+") do
     position = position + 1
-    if POLICY[position] then policy[POLICY[position]] = tonumber(value) end
+    if not POLICY[position] then return nil end
+    policy[POLICY[position]] = whole(value)
   end
   for _, field in ipairs(POLICY) do
     if not policy[field] then return nil end
@@ -31,12 +38,12 @@ end
 
 local function to_integers(task, name)
   for _, field in ipairs(INTEGERS) do
-    local value = tonumber(task[field] or 0)
-    if not value then return damaged(name .. " field " .. field, "an integer", task[field]) end
+    local value = whole(task[field] or "0")
+    if not value then return damaged(name .. " field " .. field, "a whole number", task[field]) end
     task[field] = value
   end
   for _, field in ipairs(TIMES) do
-    local value = task[field] and tonumber(task[field])
+    local value = task[field] and whole(task[field])
     if task[field] and not value then return damaged(name .. " field " .. field, "a time in ms", task[field]) end
     task[field] = value
   end
@@ -114,8 +121,16 @@ local function check_types(...)
   end
 end
 
+-- HINCRBY on anything but a number would err after the other writes.
+local function check_ledger(field)
+  local problem = check_types({{key.ledger, "hash"}})
+  if problem then return problem end
+  local count = redis.call("HGET", key.ledger, field)
+  if count and not whole(count) then return damaged(key.ledger .. " field " .. field, "a whole number", count) end
+end
+
 -- Removals come first: over `maxmemory` Redis lets a script run through after a write that frees memory.
-local function leave(task, to)
+local function leave(task, to, options)
   local from, id = task.state, task.id
   if RUNNING[from] and not RUNNING[to] then
     redis.call("DEL", key.heartbeat .. id)
@@ -123,7 +138,9 @@ local function leave(task, to)
   elseif from == State.PENDING then
     redis.call("DEL", key.rq_job .. id)
     -- A started ticket is at the head of its queue; a person mostly cancels what is young, at the tail.
-    redis.call("LREM", key.rq_queue .. task.queue, to == State.PROCESSING and 1 or -1, id)
+    if not options.ticket_taken then
+      redis.call("LREM", key.rq_queue .. task.queue, to == State.PROCESSING and 1 or -1, id)
+    end
     redis.call("ZREM", key.pending .. task.queue, id)
   elseif WAITING_FOR_TIME[from] then
     redis.call("ZREM", key.due, id)
@@ -143,7 +160,7 @@ local function push_ticket(task, at_front)
   end
 end
 
--- `options`: at_front, lease (ms), due_at (ms)
+-- `options`: at_front, ticket_taken, lease (ms), due_at (ms)
 local function enter(task, to, now, options)
   local id = task.id
   if to == State.PENDING then
@@ -194,7 +211,7 @@ local function commit(move, now, options)
   )
   if problem then return problem end
   local moved = task.state ~= to
-  if task.state and moved then leave(task, to) end
+  if task.state and moved then leave(task, to, options) end
   record(move)
   if moved then
     move.set.state = to

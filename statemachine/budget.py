@@ -31,7 +31,10 @@ class Policy:
     @classmethod
     def unpack(cls, packed: str) -> "Policy":
         """Read the stored form. Raises ValueError when it is not one."""
-        return cls(*(int(value) for value in packed.split(",")))
+        values = [int(value) for value in packed.split(",")]
+        if len(values) != len(fields(cls)) or min(values) < 0:
+            raise ValueError(f"expected {len(fields(cls))} whole numbers, got {packed!r}")
+        return cls(*values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,53 @@
+"""The command line `ghostless`. Each verb is a module that is imported only when the verb is used."""
+
+import click
+
+from .lazy import LazyGroup, Verb
+
+VERBS = {
+    "Tasks": {
+        "submit": Verb("submit:submit", "Accept a task and print its id."),
+        "status": Verb("show:status", "Show one task: its state, and what happens next."),
+        "list": Verb("show:list_tasks", "List tasks, the latest change first."),
+        "history": Verb("show:history", "Show every move of a task."),
+        "cancel": Verb("act:cancel", "Cancel a task, running or not."),
+        "pause": Verb("act:pause", "Pause a task; a running one stops at its next checkpoint."),
+        "resume": Verb("act:resume", "Let a paused task go on."),
+        "retry": Verb("act:retry", "Give a failed or given-up task another life."),
+    },
+    "Overview": {
+        "stats": Verb("overview:stats", "Count the tasks in each state."),
+        "queues": Verb("overview:queues", "List the queues; pause and resume them."),
+        "workers": Verb("overview:workers", "List the workers and what they do."),
+        "types": Verb("types:types", "List the task types; publish them."),
+        "diagram": Verb("diagram:diagram", "Print the state machine as a diagram."),
+    },
+    "Processes": {
+        "worker": Verb("worker:worker", "Run tasks from queues."),
+        "watchdog": Verb("watchdog:watchdog", "Move what would otherwise stand still."),
+        "serve": Verb("serve:serve", "Serve the HTTP API."),
+    },
+    "To try it out": {
+        "demo": Verb("demo:demo", "Paint six pictures and watch them, one cancelled, one retried."),
+        "dev": Verb("dev:dev", "Run everything here: Redis, watchdog, worker, web."),
+    },
+}
+"""Every verb by its section, in the order of --help."""
+
+
+@click.group(
+    cls=LazyGroup,
+    sections=VERBS,
+    package=__name__,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 Redis not reachable.",
+)
+@click.option("--redis-url", metavar="URL", help="Redis to use; else GHOSTLESS_REDIS_URL.")
+@click.option("--prefix", metavar="TEXT", help="Start of every key; else GHOSTLESS_PREFIX.")
+@click.version_option(package_name="ghostless")
+def main(redis_url: str | None, prefix: str | None) -> None:
+    """Run long tasks on Redis, and always know what became of each.
+
+    \b
+    Example: ghostless submit image.generate -p prompt="a lighthouse at dusk" --wait
+    """

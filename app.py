@@ -1,0 +1,26 @@
+"""The Flask application. The queue knows nothing of it; it knows the queue through its client."""
+
+from typing import cast
+
+from flask import Flask
+from flask.json.provider import DefaultJSONProvider
+
+from .jobs.client import Client
+from .jobs.settings import Settings
+from .web import events, guards, health, overview, problems, tasks
+from .web.desk import Desk
+
+
+def create_app(settings: Settings | None = None, client: Client | None = None) -> Flask:
+    """Return the application. It connects to Redis with the first request, not before.
+
+    Raises InvalidSetting when the settings come from the environment and one cannot be used.
+    """
+    app = Flask(__name__, static_folder=None)
+    cast(DefaultJSONProvider, app.json).sort_keys = False  # ids first, as written
+    app.extensions["ghostless"] = Desk.over(client or Client(settings))
+    guards.install(app)
+    problems.install(app)
+    for module in (tasks, events, overview, health):
+        app.register_blueprint(module.routes)
+    return app

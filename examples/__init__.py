@@ -1,0 +1,1 @@
+"""Task types that do real work, for the demo and as patterns to copy."""

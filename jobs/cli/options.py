@@ -1,0 +1,67 @@
+"""Reading what was typed: each function is a click callback that refuses a value by the name of its option."""
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+import click
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def as_json(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
+    """Read a value as JSON."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text, parse_constant=_not_json)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"expected JSON, got {text!r:.80} ({error})") from error
+
+
+def as_params(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Read NAME=VALUE; a value that is not JSON is text."""
+    named: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"expected NAME=VALUE, got {text!r:.80}")
+        try:
+            named[name] = json.loads(value, parse_constant=_not_json)
+        except (ValueError, RecursionError):
+            named[name] = value
+    return named
+
+
+def as_moment(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """Read an ISO date and time, local when it names no offset, or seconds since 1970; return the latter."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError) as error:
+        expected = "a time like 2027-01-31T18:00 or seconds since 1970"
+        raise click.BadParameter(f"expected {expected}, got {text!r:.80}") from error
+
+
+def as_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """Refuse what cannot be the name of a queue or a worker, so that a slip of the keyboard makes none."""
+    if text is not None and not _NAME.fullmatch(text):
+        raise click.BadParameter(f"expected text matching {_NAME.pattern}, got {text!r:.80}")
+    return text
+
+
+def as_names(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Check many names."""
+    for text in texts:
+        as_name(ctx, param, text)
+    return texts
+
+
+def _not_json(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")

@@ -1,0 +1,180 @@
+"""`stats`, `queues` and `workers`: the whole at a glance."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from ...statemachine import RUNNING
+from ..client import PAGE_LIMIT, Client, Filter
+from ..model import Task
+from .fleet import Member, members, serving
+from .options import as_name
+from .output import Column, distance, show_fields, show_table
+from .session import Session, json_option, pass_session, print_json
+
+
+@click.command()
+@json_option
+@pass_session
+def stats(session: Session, as_json: bool) -> None:
+    """Count the tasks in each state, and tell whether somebody watches.
+
+    \b
+    Example: ghostless stats
+    """
+    client = session.client
+    counts, ledger, watchdog = client.counts(), client.reads.ledger(), client.reads.watchdog()
+    if as_json:
+        pending = client.reads.pending(sorted(client.reads.queues()))
+        print_json({"states": counts, "ledger": ledger, "pending": pending, "watchdog": _as_json(watchdog)})
+        return
+    show_table(_COUNTED, [[state, str(number)] for state, number in counts.items()], empty="")
+    click.echo()
+    fleet = members(client.reads.redis)
+    lines = [(name, str(number)) for name, number in ledger.items()]
+    show_fields([*lines, ("workers", str(len(fleet))), ("watchdog", _watchdog(watchdog, session.now()))])
+
+
+_COUNTED = [Column("STATE"), Column("TASKS", right=True)]
+
+
+def _as_json(trace: Mapping[str, str]) -> dict[str, int | str] | None:
+    return {name: int(text) if text.isdigit() else text for name, text in trace.items()} or None
+
+
+def _watchdog(trace: Mapping[str, str], now: int) -> str:
+    if not trace:
+        return "none swept lately; start one: ghostless watchdog"
+    return f"{trace.get('actor', '?').removeprefix('watchdog:')} swept {distance(int(trace['swept_at']), now)}"
+
+
+# Queues
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def queues(ctx: click.Context, as_json: bool) -> None:
+    """List the queues; pause and resume them.
+
+    \b
+    Example: ghostless queues pause gpu
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_queues, as_json=as_json)
+
+
+@queues.command("list")
+@json_option
+@pass_session
+def list_queues(session: Session, as_json: bool) -> None:
+    """List the queues with what waits in them and who serves them.
+
+    \b
+    Example: ghostless queues list
+    """
+    rows = _queues(session.client)
+    if as_json:
+        print_json({"queues": rows})
+    else:
+        cells = [[row["name"], row["state"], str(row["pending"]), ", ".join(row["workers"]) or "none"] for row in rows]
+        show_table(_QUEUES, cells, empty="no queue has held a task yet")
+
+
+_QUEUES = [Column("QUEUE"), Column("STATE"), Column("PENDING", right=True), Column("WORKERS")]
+
+
+def _queues(client: Client) -> list[dict[str, Any]]:
+    states, fleet = client.reads.queues(), members(client.reads.redis)
+    names = sorted({*states, *(queue for member in fleet for queue in member.queues)})
+    pending = client.reads.pending(names)
+    return [
+        {"name": name, "state": states.get(name, "running"), "pending": pending[name], "workers": serving(name, fleet)}
+        for name in names
+    ]
+
+
+@queues.command("pause")
+@click.argument("queue", callback=as_name, metavar="QUEUE")
+@json_option
+@pass_session
+def pause_queue(session: Session, queue: str, as_json: bool) -> None:
+    """Let no task of a queue start until it is resumed; running ones go on.
+
+    \b
+    Example: ghostless queues pause gpu
+    """
+    session.client.store.pause_queue(queue)
+    _tell(queue, "paused", as_json)
+
+
+@queues.command("resume")
+@click.argument("queue", callback=as_name, metavar="QUEUE")
+@json_option
+@pass_session
+def resume_queue(session: Session, queue: str, as_json: bool) -> None:
+    """Let the tasks of a paused queue start again.
+
+    \b
+    Example: ghostless queues resume gpu
+    """
+    session.client.store.resume_queue(queue)
+    _tell(queue, "running", as_json)
+
+
+def _tell(queue: str, state: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"name": queue, "state": state})
+    else:
+        click.echo(f"queue {queue} is {state}")
+
+
+# Workers
+
+
+@click.command()
+@json_option
+@pass_session
+def workers(session: Session, as_json: bool) -> None:
+    """List the workers, what they serve and what they do.
+
+    \b
+    Example: ghostless workers
+    """
+    fleet, held = members(session.client.reads.redis), _held(session.client)
+    if as_json:
+        print_json({"workers": [member.to_dict() | {"tasks": _ids(held, member)} for member in fleet]})
+        return
+    now = session.now() if fleet else 0
+    rows = [_worker(member, _ids(held, member), now) for member in fleet]
+    show_table(_WORKERS, rows, empty="no worker is registered; start one: ghostless worker QUEUE")
+
+
+_WORKERS = [
+    Column("WORKER"),
+    Column("STATE"),
+    Column("TASK"),
+    Column("QUEUES"),
+    Column("HOST"),
+    Column("PID", right=True),
+    Column("HEARTBEAT", right=True),
+    Column("UP", right=True),
+]
+
+
+def _held(client: Client) -> list[Task]:
+    """Return the running tasks, which name their worker; rq's registry knows only its own jobs."""
+    pages = [client.list(Filter(state), limit=PAGE_LIMIT) for state in sorted(RUNNING)]
+    return [task for page in pages for task in page.tasks if isinstance(task, Task)]
+
+
+def _ids(held: list[Task], member: Member) -> list[str]:
+    return [task.id for task in held if task.worker_id == member.name]
+
+
+def _worker(member: Member, task_ids: list[str], now: int) -> list[str]:
+    beat = distance(member.heartbeat_at, now) if member.heartbeat_at else ""
+    up = distance(member.started_at, now).removesuffix(" ago") if member.started_at else ""
+    tasks, queues = " ".join(task_ids) or "-", " ".join(member.queues)
+    return [member.name, member.state, tasks, queues, member.host, str(member.pid or ""), beat, up]

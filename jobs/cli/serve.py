@@ -1,0 +1,30 @@
+"""`serve`: the HTTP API."""
+
+import click
+
+from ...web.serve import serve as serve_http
+from ..errors import InvalidSetting
+from .logs import log_to_stderr
+from .session import Session, pass_session
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="Port to listen on.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Server processes.")
+@click.option("--allow-anonymous", is_flag=True, help="Listen beyond this machine although nobody is asked who he is.")
+@pass_session
+def serve(session: Session, host: str, port: int, workers: int, allow_anonymous: bool) -> None:
+    """Serve the HTTP API with its live events.
+
+    \b
+    Example: ghostless serve --port 8080
+    """
+    log_to_stderr()
+    try:
+        serve_http(session.settings(), host, port, workers, allow_anonymous=allow_anonymous)
+    except InvalidSetting as error:
+        if error.name != "host":
+            raise
+        expected = "an address of this machine only, or --allow-anonymous: anyone could cancel every task"
+        raise InvalidSetting("--host", expected, host) from error

@@ -1,0 +1,179 @@
+"""`status`, `list` and `history`: one task, many tasks, the moves of one."""
+
+from typing import Any
+
+import click
+
+from ...statemachine import STORED, State
+from ..client import PAGE_LIMIT, Filter
+from ..model import Entry, Task
+from ..reads import Damaged
+from .fleet import members, serving
+from .outlook import Around, outlook
+from .output import Column, clock, distance, percent, show_fields, show_table, value, when
+from .session import Session, json_option, pass_session, print_json
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@json_option
+@pass_session
+def status(session: Session, task_id: str, as_json: bool) -> None:
+    """Show one task: its state, how far it is, and what happens next.
+
+    \b
+    Example: ghostless status 0198f2c4e6
+    """
+    task = session.client.get(task_id)
+    if as_json:
+        print_json(task.to_dict())
+    else:
+        show_fields(described(task, _around(session, task)))
+
+
+def _around(session: Session, task: Task) -> Around:
+    reads = session.client.reads
+    return Around(
+        now=session.now(),
+        queue_paused=reads.queues().get(task.queue) == "paused",
+        workers=serving(task.queue, members(reads.redis)),
+        watchdog=bool(reads.watchdog()),
+    )
+
+
+def described(task: Task, around: Around) -> list[tuple[str, str]]:
+    """Return what a person wants to know of a task, the most wanted first."""
+    now = around.now
+    return [
+        ("task", task.id),
+        ("state", task.state),
+        ("since", when(task.entered_at, now)),
+        ("next", outlook(task, around)),
+        ("progress", _progress(task, now)),
+        ("attempt", _attempts(task)),
+        ("reason", task.reason or ""),
+        ("error", last_line(task.error)),
+        ("result", value(task.result)),
+        ("type", task.type),
+        ("params", value(task.params)),
+        ("queue", task.queue),
+        ("worker", task.worker_id or ""),
+        ("owner", task.owner or ""),
+        ("metadata", value(task.metadata)),
+        ("submitted", when(task.submitted_at, now)),
+        ("started", when(task.started_at, now)),
+    ]
+
+
+def last_line(error: str | None) -> str:
+    """Return the last line of an error's text, where Python says what happened."""
+    lines = (error or "").strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def _progress(task: Task, now: int) -> str:
+    if task.progress_at is None:
+        return ""
+    return " · ".join(filter(None, [percent(task.progress), task.message, distance(task.progress_at, now)]))
+
+
+def _attempts(task: Task) -> str:
+    counted = ((task.failures, "failed"), (task.timeouts, "ran out of time"), (task.losses, "lost their worker"))
+    ended = ", ".join(f"{number} {what}" for number, what in counted if number)
+    return f"{task.attempt} ({ended})" if ended else str(task.attempt or "")
+
+
+@click.command("list")
+@click.option("--state", type=click.Choice(STORED, case_sensitive=False), metavar="STATE", help="Only in this state.")
+@click.option("--type", "task_type", metavar="TYPE", help="Only of this type.")
+@click.option("--queue", metavar="QUEUE", help="Only of this queue.")
+@click.option("--owner", metavar="OWNER", help="Only of this owner.")
+@click.option("--limit", type=click.IntRange(1, PAGE_LIMIT), default=50, show_default=True, help="Most tasks to show.")
+@click.option("--cursor", metavar="CURSOR", help="Go on from the page before.")
+@json_option
+@pass_session
+def list_tasks(
+    session: Session,
+    state: State | None,
+    task_type: str | None,
+    queue: str | None,
+    owner: str | None,
+    limit: int,
+    cursor: str | None,
+    as_json: bool,
+) -> None:
+    """List tasks, the latest change first.
+
+    \b
+    Example: ghostless list --state FAILED --type image.generate
+    """
+    page = session.client.list(Filter(state, task_type, queue, owner), limit=limit, cursor=cursor)
+    if as_json:
+        print_json({"tasks": [_as_json(task) for task in page.tasks], "next": page.cursor})
+        return
+    now = session.now() if page.tasks else 0
+    empty = "no tasks here yet" if not page.cursor else "none on this page"
+    show_table(_LISTED, [_row(task, now) for task in page.tasks], empty=empty)
+    if page.cursor:
+        click.echo(f"more: ghostless list … --cursor {page.cursor}", err=True)
+
+
+_LISTED = [
+    Column("TASK"),
+    Column("TYPE"),
+    Column("QUEUE"),
+    Column("STATE"),
+    Column("SINCE"),
+    Column("ATTEMPT", right=True),
+    Column("PROGRESS", right=True),
+    Column("OWNER"),
+]
+
+
+def _as_json(task: Task | Damaged) -> dict[str, Any]:
+    return {"id": task.id, "damaged": task.detail} if isinstance(task, Damaged) else task.to_dict()
+
+
+def _row(task: Task | Damaged, now: int) -> list[str]:
+    if isinstance(task, Damaged):
+        return [task.id, f"damaged: {task.detail}", "", "", "", "", "", ""]
+    since, progress = when(task.entered_at, now), percent(task.progress)
+    return [task.id, task.type, task.queue, task.state, since, str(task.attempt), progress, task.owner or ""]
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@json_option
+@pass_session
+def history(session: Session, task_id: str, as_json: bool) -> None:
+    """Show every move of a task: when, from where to where, who and why.
+
+    \b
+    Example: ghostless history 0198f2c4e6
+    """
+    entries = session.client.history(task_id)
+    if as_json:
+        print_json({"task": task_id, "entries": [entry.to_dict() for entry in entries]})
+        return
+    now = session.now()
+    show_table(_MOVES, [_move(entry, now) for entry in entries], empty="nothing happened yet")
+
+
+_MOVES = [
+    Column("TIME"),
+    Column("AGO", right=True),
+    Column("FROM"),
+    Column(""),
+    Column("TO"),
+    Column("EVENT"),
+    Column("ATTEMPT", right=True),
+    Column("ACTOR"),
+    Column("REASON"),
+    Column("MESSAGE"),
+]
+
+
+def _move(entry: Entry, now: int) -> list[str]:
+    time, ago = f"{clock(entry.at)}.{entry.at % 1000:03}", distance(entry.at, now)
+    move = [entry.from_state or "-", "->", entry.to_state, entry.event]
+    return [time, ago, *move, str(entry.attempt), entry.actor, entry.reason, entry.message]

@@ -1,0 +1,71 @@
+"""`submit`: from the command line to an accepted task, and on to its end when asked."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import click
+
+from ..client import Submitted
+from ..submission import Request
+from .follow import wait_for_end
+from .options import as_json as read_json
+from .options import as_moment, as_params
+from .session import Session, actor, json_option, pass_session, print_json
+
+
+@click.command()
+@click.argument("task_type", metavar="TYPE")
+@click.option("--params", callback=read_json, metavar="JSON", help="All parameters as a JSON object.")
+@click.option("-p", "named", callback=as_params, multiple=True, metavar="NAME=VALUE", help="One parameter; repeatable.")
+@click.option("--queue", metavar="QUEUE", help="Queue; else the type's own.")
+@click.option("--id", "task_id", metavar="ID", help="Id of your own; submitting it again is safe.")
+@click.option("--delay", type=float, metavar="SECONDS", help="Start no sooner than this from now.")
+@click.option("--run-at", callback=as_moment, metavar="TIME", help="Start no sooner than this.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Longest run of one attempt.")
+@click.option("--max-retries", type=int, metavar="N", help="Further attempts after failures.")
+@click.option("--owner", metavar="TEXT", help="Who it is for.")
+@click.option("--metadata", callback=read_json, metavar="JSON", help="Data of your own, given back unchanged.")
+@click.option("--idempotency-key", metavar="TEXT", help="The same key gives the same task for a day.")
+@click.option("--wait", is_flag=True, help="Follow it to its end; exit 1 unless it is SUCCESS.")
+@json_option
+@pass_session
+def submit(
+    session: Session,
+    task_type: str,
+    params: Any,
+    named: Mapping[str, Any],
+    task_id: str | None,
+    wait: bool,
+    as_json: bool,
+    **wishes: Any,
+) -> None:
+    """Accept a task of a type and print its id.
+
+    A VALUE is read as JSON where it is JSON, else as text.
+
+    \b
+    Example: ghostless submit image.generate -p prompt="a lighthouse at dusk" -p width=256 --wait
+    """
+    request = Request(task_type, _params(params, named), id=task_id, **wishes)
+    submitted = session.client.submit_request(request, actor())
+    if wait:
+        wait_for_end(session.client, submitted, as_json)
+    else:
+        _tell(submitted, as_json)
+
+
+def _params(params: Any, named: Mapping[str, Any]) -> Any:
+    """Return all parameters, those named one by one winning; what is no object is for the core to refuse."""
+    if params is None or isinstance(params, dict):
+        return {**cast(dict[str, Any], params or {}), **named}
+    return params
+
+
+def _tell(submitted: Submitted, as_json: bool) -> None:
+    if as_json:
+        print_json({"id": submitted.task_id, "state": submitted.state, "created": submitted.created})
+        return
+    # The id alone on stdout, for scripts: ID=$(ghostless submit …)
+    click.echo(submitted.task_id)
+    known = "accepted" if submitted.created else "known already"
+    click.echo(f"{known}, {submitted.state}; follow it with: ghostless status {submitted.task_id}", err=True)

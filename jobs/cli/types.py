@@ -1,0 +1,100 @@
+"""`types`: what can be submitted, and publishing it in a deploy step."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from ..catalog import PublishedType
+from ..stable import Horse, HorseBroken
+from .lazy import Failed
+from .modules import told_broken
+from .output import Column, duration, show_table
+from .session import Session, json_option, pass_session, print_json
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def types(ctx: click.Context, as_json: bool) -> None:
+    """List the task types; publish them.
+
+    \b
+    Example: ghostless types publish --tasks my_tasks
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_types, as_json=as_json)
+
+
+@types.command("list")
+@json_option
+@pass_session
+def list_types(session: Session, as_json: bool) -> None:
+    """List the task types that can be submitted, with their parameters.
+
+    \b
+    Example: ghostless types list
+    """
+    known = sorted(session.client.types().values(), key=lambda kind: kind.name)
+    if as_json:
+        print_json({"types": [asdict(kind) for kind in known]})
+    else:
+        empty = "no task type is published; start a worker with --tasks, or: ghostless types publish --tasks MODULE"
+        show_table(_TYPES, [_row(kind) for kind in known], empty=empty)
+
+
+_TYPES = [
+    Column("TYPE"),
+    Column("QUEUE"),
+    Column("TIMEOUT", right=True),
+    Column("RETRIES", right=True),
+    Column("PARAMS"),
+]
+
+
+def _row(kind: PublishedType) -> list[str]:
+    policy = kind.policy
+    return [kind.name, kind.queue, duration(policy.timeout), str(policy.max_retries), _params(kind.schema)]
+
+
+def _params(schema: Mapping[str, Any]) -> str:
+    """Return the parameters as Python writes them: `prompt, width=512`."""
+    properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
+    return ", ".join(
+        f"{name}={given['default']!r}" if "default" in given else name for name, given in properties.items()
+    )
+
+
+@types.command()
+@click.option("--tasks", "modules", multiple=True, metavar="MODULE", help="Module with handlers; repeatable.")
+@json_option
+@pass_session
+def publish(session: Session, modules: tuple[str, ...], as_json: bool) -> None:
+    """Publish the task types of modules, so that they can be submitted before a worker runs.
+
+    \b
+    Example: ghostless types publish --tasks my_tasks
+    """
+    settings = session.settings(tasks=",".join(modules) or None)
+    if not settings.tasks:
+        raise click.UsageError("--tasks: name the modules with your handlers, or set GHOSTLESS_TASKS")
+    session.client.reads.ping()  # before anything is imported
+    found = _declared(settings.tasks, settings.artifacts)
+    session.client.store.publish_types(found)
+    if as_json:
+        print_json({"published": sorted(found)})
+    else:
+        click.echo(f"published: {', '.join(sorted(found)) or 'nothing, the modules have no handlers'}")
+
+
+def _declared(modules: tuple[str, ...], artifacts: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return what the modules declare, read in a process of its own exactly as a worker's."""
+    horse = Horse(modules, artifacts)
+    try:
+        horse.wait_until_ready(lambda: False)
+        return horse.types
+    except HorseBroken as error:
+        raise Failed(told_broken(error)) from error
+    finally:
+        horse.kill()

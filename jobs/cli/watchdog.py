@@ -1,0 +1,33 @@
+"""`watchdog`: sweep until told to stop."""
+
+import signal
+import threading
+from types import FrameType
+
+import click
+
+from ..watchdog import run_watchdog
+from .logs import log_to_stderr
+from .session import Session, pass_session
+
+
+@click.command()
+@pass_session
+def watchdog(session: Session) -> None:
+    """Move what would otherwise stand still: dead workers' tasks, due times, ended retention.
+
+    Any number may run at once; each task needs only one of them to be alive.
+
+    \b
+    Example: ghostless watchdog
+    """
+    log_to_stderr()
+    session.client.reads.ping()
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    run_watchdog(session.settings(), stop)

@@ -1,0 +1,44 @@
+"""`worker`: run tasks from queues until told to stop."""
+
+import click
+
+from ..stable import HorseBroken
+from ..worker import run_worker
+from .lazy import Failed
+from .logs import log_to_stderr
+from .modules import told_broken
+from .options import as_name, as_names
+from .session import Session, pass_session
+
+
+@click.command()
+@click.argument("queues", nargs=-1, required=True, callback=as_names, metavar="QUEUE...")
+@click.option("--tasks", "modules", multiple=True, metavar="MODULE", help="Module with handlers; repeatable.")
+@click.option("--name", callback=as_name, metavar="NAME", help="Name of the worker; else host and process id.")
+@click.option("--burst", is_flag=True, help="End when the queues are empty.")
+@click.option("--drain", metavar="SECONDS", help="How long a stopping worker lets its task run on.")
+@click.pass_context
+@pass_session
+def worker(
+    session: Session,
+    ctx: click.Context,
+    queues: tuple[str, ...],
+    modules: tuple[str, ...],
+    name: str | None,
+    burst: bool,
+    drain: str | None,
+) -> None:
+    """Run tasks from queues, the first queue first. Ctrl-C lets the task at hand end, twice gives it back.
+
+    \b
+    Example: ghostless worker gpu --tasks my_tasks
+    """
+    settings = session.settings(tasks=",".join(modules) or None, drain=drain)
+    if not settings.tasks:
+        raise click.UsageError("--tasks: name the modules with your handlers, or set GHOSTLESS_TASKS")
+    log_to_stderr()
+    try:
+        code = run_worker(settings, queues, name=name, burst=burst)
+    except HorseBroken as error:
+        raise Failed(told_broken(error)) from error
+    ctx.exit(code)

@@ -1,0 +1,122 @@
+"""Runs one attempt's handler and says how it ended, whatever the handler did."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .attempt import Attempt
+from .context import Context
+from .errors import InvalidParams, TaskStopped, TooLarge
+from .failure import describe, describe_error, message_of
+from .frames import Frame
+from .registry import Registry, TaskType
+from .values import InvalidValue, to_json
+
+
+class _Refused(Exception):
+    """The attempt failed for a reason that another attempt would meet again; the cause is the error."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+class _SetupFailed(Exception):
+    """The setup of the task type raised; the cause is the error."""
+
+
+class Runner:
+    """Runs attempts one after another; keeps what the setup of each type returned."""
+
+    def __init__(self, types: Registry, artifacts: Path) -> None:
+        self._types, self._artifacts = types, artifacts
+        self._models: dict[str, object] = {}
+
+    def run(self, attempt: Attempt, order: Frame) -> Mapping[str, Any]:
+        """Run one attempt as the worker ordered it; return the frame that says how it ended. Raises nothing."""
+        task_type = self._types.get(order["type"])
+        if task_type is None:
+            names = ", ".join(sorted(known.name for known in self._types)) or "none"
+            return describe("unknown_type", f"no handler for {order['type']!r} here; the handlers are: {names}")
+        try:
+            return {"kind": "returned", "result": self._result(task_type, attempt, order)}
+        except BaseException as error:
+            return _ending(error, task_type, attempt)
+
+    def tear_down(self) -> list[BaseException]:
+        """Run the teardown of each type that was set up; return what they raised."""
+        return [error for name, model in self._models.items() if (error := self._torn_down(name, model))]
+
+    def _result(self, task_type: TaskType, attempt: Attempt, order: Frame) -> str:
+        params = _valid_params(attempt, task_type, order["params"])
+        context = Context(
+            attempt,
+            model=self._model(attempt, task_type),
+            resumed_from=order["checkpoint"],
+            tmpdir=Path(order["tmpdir"]),
+            artifacts=self._artifacts,
+        )
+        result = attempt.call(_await_or_return, task_type.handler, context, params)
+        try:
+            return to_json("result", result)
+        except (InvalidValue, TooLarge) as error:
+            raise _Refused("bad_result") from error
+
+    def _model(self, attempt: Attempt, task_type: TaskType) -> object:
+        if task_type.name not in self._models:
+            self._models[task_type.name] = _set_up(attempt, task_type)
+        return self._models[task_type.name]
+
+    def _torn_down(self, name: str, model: object) -> BaseException | None:
+        task_type = self._types.get(name)
+        if task_type is None or task_type.teardown is None:
+            return None
+        try:
+            task_type.teardown(model)
+        except BaseException as error:
+            return error
+        return None
+
+
+def _valid_params(attempt: Attempt, task_type: TaskType, params: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return attempt.call(task_type.validate, params)
+    except InvalidParams as error:
+        raise _Refused("invalid_params") from error
+
+
+def _set_up(attempt: Attempt, task_type: TaskType) -> object:
+    if task_type.setup is None:
+        return None
+    try:
+        return attempt.call(task_type.setup)
+    except TaskStopped:
+        raise
+    except BaseException as error:
+        raise _SetupFailed from error
+
+
+def _await_or_return(handler: Callable[..., Any], context: Context, params: dict[str, Any]) -> object:
+    value = handler(context, **params)
+    return asyncio.run(value) if inspect.iscoroutine(value) else value
+
+
+def _ending(error: BaseException, task_type: TaskType, attempt: Attempt) -> Mapping[str, Any]:
+    """Decide how an attempt ended that did not return a result."""
+    cause = error.__cause__ or error
+    if _is_stop(error) and attempt.stop_asked is not None:
+        return {"kind": "stopped", "why": attempt.stop_asked, "checkpointed": attempt.has_checkpoint}
+    if isinstance(error, _Refused):
+        return describe(error.reason, message_of(cause))
+    prefix = ""
+    if isinstance(error, _SetupFailed):
+        prefix, error = f"setup of {task_type.name} failed: ", cause
+    return describe_error(error, prefix, retryable=not isinstance(error, task_type.never_retry))
+
+
+def _is_stop(error: BaseException) -> bool:
+    """Tell whether nothing but a stop was raised; a TaskGroup wraps it."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(TaskStopped)[1] is None
+    return isinstance(error, TaskStopped)

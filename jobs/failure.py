@@ -1,0 +1,67 @@
+"""An exception told in a frame: whatever a handler raises, its message and traceback become bounded text."""
+
+import traceback
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final
+
+from .errors import RetryLater
+from .values import cut, cut_middle
+
+MESSAGE_LIMIT: Final = 2048
+ERROR_LIMIT: Final = 64 * 1024
+LONGEST_WAIT: Final = 366 * 86_400.0
+"""Seconds that a handler may ask to wait for its next attempt."""
+
+
+def describe(reason: str, message: str) -> Mapping[str, Any]:
+    """Return the frame of a failure that another attempt would meet again, and that no traceback explains."""
+    text = cut(message, MESSAGE_LIMIT)
+    return {"kind": "raised", "reason": reason, "message": text, "error": text, "retryable": False, "asked": 0}
+
+
+def describe_error(error: BaseException, prefix: str, *, retryable: bool) -> Mapping[str, Any]:
+    """Return the frame of an exception from user code."""
+    return {
+        "kind": "raised",
+        "reason": "exception",
+        "message": cut(prefix + message_of(error), MESSAGE_LIMIT),
+        "error": traceback_of(error),
+        "retryable": retryable,
+        "asked": _asked(error),
+    }
+
+
+def message_of(error: BaseException) -> str:
+    """Return an exception as one line, also when it cannot say what it is."""
+    name = type(error).__name__
+    try:
+        text = " ".join(str(error)[:MESSAGE_LIMIT].split())
+    except BaseException as failure:
+        text = f"(its message cannot be read: {type(failure).__name__})"
+    return cut(f"{name}: {text}" if text else name, MESSAGE_LIMIT)
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback as text, at most 64 KB with head and tail kept, beginning in the user's code."""
+    try:
+        text = "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__)))
+    except BaseException as failure:
+        text = f"{message_of(error)}\n(its traceback cannot be shown: {type(failure).__name__})"
+    return cut_middle(text, ERROR_LIMIT)
+
+
+def _users_part(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and frames.tb_frame.f_globals.get("__package__") == __package__:
+        frames = frames.tb_next
+    return frames
+
+
+def _asked(error: BaseException) -> int:
+    """Return the delay in ms that the handler asked for; one that cannot be used is none."""
+    if not isinstance(error, RetryLater):
+        return 0
+    try:
+        return round(min(max(0.0, float(error.seconds)), LONGEST_WAIT) * 1000)
+    except (TypeError, ValueError, OverflowError):
+        return 0

@@ -1,0 +1,129 @@
+"""The warm child process that runs handlers: `python -m ghostless.jobs.horse FD`, started by a worker.
+
+It imports the task modules, runs task after task in its main thread, and talks to nobody but its worker. A second
+thread reads the worker's frames, so that a stop arrives while a handler runs.
+"""
+
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import cast
+
+from .attempt import Attempt
+from .execution import Runner
+from .failure import traceback_of
+from .frames import Channel, Frame
+from .registry import registry
+from .tether import die, tie_to_worker
+
+
+class Horse:
+    """The life of one horse, from its first frame to its last."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._orders = queue.SimpleQueue[tuple[Frame, Attempt | None]]()
+        self._current: Attempt | None = None
+        self._home = os.open(".", os.O_RDONLY)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGUSR1, self._interrupt)
+
+    def live(self) -> int:
+        """Load, then run what comes until told to exit. Returns the exit code."""
+        threading.Thread(target=self._read, name="ghostless-reader", daemon=True).start()
+        load, _ = self._orders.get()
+        if not self._load(load["modules"]):
+            return 1
+        runner = Runner(registry, Path(load["artifacts"]).absolute())
+        while True:
+            order, attempt = self._orders.get()
+            if attempt is None:
+                return self._exit(runner)
+            self._run(runner, attempt, order)
+
+    def _load(self, modules: Iterable[str]) -> bool:
+        for module in modules:
+            try:
+                registry.load([module])
+            except BaseException as error:  # SystemExit too: a module that ends the process says nothing
+                self._channel.send({"kind": "broken", "module": module, "traceback": traceback_of(error)})
+                return False
+        self._channel.send({"kind": "ready", "types": registry.published(), "pid": os.getpid()})
+        return True
+
+    def _run(self, runner: Runner, attempt: Attempt, order: Frame) -> None:
+        signal.signal(signal.SIGUSR1, self._interrupt)  # user code may have taken it
+        ending = runner.run(attempt, order)
+        self._current = None  # before the worker hears of the end, and orders the next
+        _flush_output()
+        os.fchdir(self._home)  # the handler may have gone to its temporary folder, which the worker removes
+        attempt.finish(**ending)
+
+    def _exit(self, runner: Runner) -> int:
+        for error in runner.tear_down():
+            traceback.print_exception(error)
+        return 0
+
+    def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
+        """Run by the main thread between two steps of whatever it does."""
+        attempt = self._current
+        if attempt is not None:
+            attempt.interrupt(frame)
+
+    # The reader thread
+
+    def _read(self) -> None:
+        try:
+            while (frame := self._channel.receive()) is not None:
+                self._take(frame)
+                if frame["kind"] == "exit":
+                    return
+        except Exception:
+            traceback.print_exc()
+        die()  # the worker is gone, or not to be understood
+
+    def _take(self, frame: Frame) -> None:
+        if frame["kind"] == "stop":
+            self._stop(frame)
+        elif frame["kind"] == "run":
+            # From now on a stop finds the attempt, even before the main thread does.
+            self._current = Attempt(self._channel, frame["task_id"], frame["attempt"])
+            self._orders.put((frame, self._current))
+        else:
+            self._orders.put((frame, None))
+
+    def _stop(self, frame: Frame) -> None:
+        attempt = self._current
+        if attempt is None or (attempt.task_id, attempt.number) != (frame["task_id"], frame["attempt"]):
+            return
+        attempt.stop_asked = frame["why"]
+        if frame["force"]:
+            signal.pthread_kill(cast(int, threading.main_thread().ident), signal.SIGUSR1)
+
+
+def _flush_output() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # closed, or replaced by user code
+            stream.flush()
+
+
+def main() -> int:
+    """Be a horse on the channel whose descriptor is the first argument. Returns the exit code."""
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+    os.set_inheritable(channel.fileno(), False)
+    os.register_at_fork(after_in_child=channel.close)  # what a handler forks must not keep the channel open
+    tie_to_worker()
+    return Horse(channel).live()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

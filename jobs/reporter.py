@@ -1,0 +1,246 @@
+"""The thread that talks to Redis for a running attempt, so that the worker's own loop never waits for Redis.
+
+It renews the lease every beat and learns the task's state from the replies; it carries progress, log lines,
+stages and checkpoints. What could not be sent is kept (the newest progress and checkpoint, all stages, the
+last log lines) and sent when Redis answers again.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..statemachine import State
+from .errors import CorruptRecord, GhostlessError, RedisFull, RedisUnavailable, StaleAttempt, TaskNotFound
+from .store import LOG_LINES, Answer, Held, Store
+
+log = logging.getLogger("rq.worker.ghostless")
+
+SENT_TOGETHER = 100
+"""Log lines in one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    kind: str
+    value: Any
+
+
+@dataclass(slots=True)
+class _Outbox:
+    """What is to be sent: every stage, the last lines, the newest checkpoint and progress."""
+
+    stages: deque[str] = field(default_factory=deque[str])
+    lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=LOG_LINES))
+    checkpoint: str | None = None
+    progress: tuple[float, str] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.stages or self.lines or self.checkpoint is not None or self.progress)
+
+    def take(self) -> _Report | None:
+        """Take out what is to be sent next."""
+        if self.stages:
+            return _Report("stage", self.stages.popleft())
+        if self.lines:
+            together = min(len(self.lines), SENT_TOGETHER)
+            return _Report("lines", [self.lines.popleft() for _ in range(together)])
+        for kind in ("checkpoint", "progress"):
+            value = getattr(self, kind)
+            if value is not None:
+                setattr(self, kind, None)
+                return _Report(kind, value)
+        return None
+
+    def put_back(self, report: _Report) -> None:
+        """Keep a report that could not be sent, unless a newer one replaces it."""
+        if report.kind == "stage":
+            self.stages.appendleft(report.value)
+        elif report.kind == "lines":
+            self.lines = deque([*report.value, *self.lines], maxlen=LOG_LINES)
+        elif getattr(self, report.kind) is None:
+            setattr(self, report.kind, report.value)
+
+
+class Reporter(threading.Thread):
+    """Reports for one worker. `wake` is called when the state was learnt; `on_beat` with every beat."""
+
+    def __init__(self, store: Store, actor: str, wake: Callable[[], None], on_beat: Callable[[], None]) -> None:
+        super().__init__(name="reporter", daemon=True)
+        self._store, self._actor, self._wake, self._on_beat = store, actor, wake, on_beat
+        self._changed = threading.Condition()
+        self._held: Held | None = None
+        self._outbox = _Outbox()
+        self._hinted = ""
+        self._beat_due = 0.0
+        self._sending = False
+        self._stopping = False
+        self.state: State | None = None
+        self.is_lost = False
+        self.renewed_at = 0.0
+        self.reached_at = time.monotonic()
+
+    # Called by the worker
+
+    def hold(self, held: Held, state: State) -> None:
+        """Begin to report for an attempt that was claimed just now."""
+        with self._changed:
+            self._held, self.state, self.is_lost = held, state, False
+            self._outbox = _Outbox()
+            self.renewed_at = time.monotonic()
+            was_hinted = self._hinted == held.task_id
+            self._beat_due = 0.0 if was_hinted else self.renewed_at + self._store.settings.beat
+            self._changed.notify_all()
+
+    def release(self) -> None:
+        """Stop reporting for the attempt; what was not sent is dropped."""
+        with self._changed:
+            self._held = None
+            self._outbox = _Outbox()
+
+    def progress(self, fraction: float, message: str) -> None:
+        """Report how far the attempt is; a newer report replaces one not sent yet."""
+        with self._changed:
+            self._outbox.progress = (fraction, message)
+            self._changed.notify_all()
+
+    def checkpoint(self, value_json: str) -> None:
+        """Report a checkpoint; a newer one replaces one not sent yet."""
+        with self._changed:
+            self._outbox.checkpoint = value_json
+            self._changed.notify_all()
+
+    def stage(self, name: str) -> None:
+        """Report a named stage."""
+        with self._changed:
+            self._outbox.stages.append(name)
+            self._changed.notify_all()
+
+    def line(self, line: str) -> None:
+        """Report a line of the log."""
+        with self._changed:
+            self._outbox.lines.append(line)
+            self._changed.notify_all()
+
+    def look_at(self, task_id: str) -> None:
+        """Look at the state of this task at once, or as soon as it is held, instead of with the next beat."""
+        with self._changed:
+            self._hinted = task_id
+            if self._held and self._held.task_id == task_id:
+                self._beat_due = 0.0
+                self._changed.notify_all()
+
+    def flush(self, patience: float) -> bool:
+        """Wait at most `patience` seconds until all is sent; tell whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.is_lost or not (self._outbox or self._sending), patience)
+
+    def stop(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self.join()
+
+    # The thread
+
+    def run(self) -> None:
+        """Send what there is to send, and beat."""
+        pause = 0.0
+        while self._await_work(pause):
+            try:
+                self._send_all()
+                pause = 0.0
+                self.reached_at = time.monotonic()
+            except (RedisUnavailable, RedisFull) as error:
+                log.warning("%s; trying again", error)
+                pause = min(1.0, max(0.1, 2 * pause)) * random.uniform(0.5, 1)
+            except GhostlessError as error:
+                log.error("%s", error)
+                pause = 1.0
+            except Exception:
+                # The lease must be renewed whatever happens here; the next round tries again.
+                log.exception("the reporter met an error it does not know")
+                pause = 1.0
+
+    def _await_work(self, pause: float) -> bool:
+        with self._changed:
+            self._sending = False
+            self._changed.notify_all()
+            if pause:
+                self._changed.wait_for(lambda: self._stopping, pause)
+            else:
+                self._changed.wait_for(self._has_work, max(0.0, self._beat_due - time.monotonic()))
+            self._sending = True
+            return not self._stopping
+
+    def _has_work(self) -> bool:
+        return bool(self._stopping or (self._held and self._outbox) or time.monotonic() >= self._beat_due)
+
+    def _send_all(self) -> None:
+        held = self._held
+        beat_is_due = time.monotonic() >= self._beat_due
+        if held and not self.is_lost:
+            self._send(held, beat_is_due)
+        if beat_is_due:
+            self._on_beat()
+            self._beat_due = time.monotonic() + self._store.settings.beat
+
+    def _send(self, held: Held, beat_is_due: bool) -> None:
+        if beat_is_due:
+            self._write(held, lambda: self._store.heartbeat(held))
+        while not self.is_lost and (report := self._take(held)):
+            try:
+                self._write(held, lambda report=report: self._call(held, report))
+            except (RedisUnavailable, RedisFull):
+                with self._changed:
+                    self._outbox.put_back(report)
+                raise
+
+    def _take(self, held: Held) -> _Report | None:
+        with self._changed:
+            return self._outbox.take() if self._held is held else None
+
+    def _call(self, held: Held, report: _Report) -> Answer:
+        if report.kind == "stage":
+            return self._store.stage(held, self._actor, report.value)
+        if report.kind == "lines":
+            return self._store.log(held, report.value)
+        if report.kind == "checkpoint":
+            return self._store.checkpoint(held, report.value)
+        return self._store.progress(held, *report.value)
+
+    def _write(self, held: Held, call: Callable[[], Answer]) -> None:
+        asked_at = time.monotonic()
+        try:
+            answer = call()
+        except (StaleAttempt, TaskNotFound) as error:
+            self._note_loss(held, error)
+        except CorruptRecord as error:
+            log.error("%s", error)  # one damaged key must not keep the lease from being renewed
+        else:
+            self._note_state(held, State(answer.state), asked_at)
+
+    def _note_state(self, held: Held, state: State, asked_at: float) -> None:
+        with self._changed:
+            if self._held is not held:
+                return
+            self.renewed_at = asked_at
+            changed = self.state is not state
+            self.state = state
+        if changed:
+            self._wake()
+
+    def _note_loss(self, held: Held, error: GhostlessError) -> None:
+        with self._changed:
+            if self._held is not held:
+                return
+            log.warning("%s", error)
+            self.is_lost = True
+            self._outbox = _Outbox()
+            self._changed.notify_all()
+        self._wake()

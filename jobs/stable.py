@@ -1,0 +1,118 @@
+"""The worker's side of its horse: start it warm, talk to it, know how it died, end it with all its children."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .errors import GhostlessError
+from .frames import Channel
+
+
+class HorseBroken(GhostlessError):
+    """The horse could not load its task modules; carries what it said."""
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(f"the task modules could not be loaded:\n{detail}")
+
+
+class Horse:
+    """One warm child process in a session of its own, so that it can be killed with its children."""
+
+    def __init__(self, modules: Sequence[str], artifacts: str) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"{__package__}.horse", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.PIPE,  # nobody writes to it: its end tells the horse that the worker is gone
+                start_new_session=True,
+            )
+        # Tells of the end also when a grandchild keeps the other end of the channel open.
+        self._pidfd: int | None = os.pidfd_open(self._process.pid)
+        self.channel = Channel(ours)
+        self.types: Mapping[str, Mapping[str, Any]] = {}
+        self._send({"kind": "load", "modules": list(modules), "artifacts": artifacts})
+
+    @property
+    def pid(self) -> int:
+        """Process id, which is also the id of its process group."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended yet."""
+        return self._process.poll() is None
+
+    def wait_until_ready(self, give_up: Callable[[], bool]) -> bool:
+        """Wait until the task modules are loaded; False when `give_up` said so first. Raises HorseBroken."""
+        while not give_up():
+            for frame in self.frames(timeout=0.5):
+                if frame["kind"] == "ready":
+                    self.types = frame["types"]
+                    return True
+                self.kill()
+                raise HorseBroken(f"module {frame['module']}\n{frame['traceback']}")
+            if not self.alive:
+                self.kill()
+                raise HorseBroken(f"the process ended while loading: {self.cause_of_death()}")
+        return False
+
+    def frames(self, timeout: float, also: Sequence[int] = ()) -> list[dict[str, Any]]:
+        """Return the frames that came within `timeout` seconds; return early when an fd of `also` is readable."""
+        if self._pidfd is None:
+            return []
+        ours = self.channel.fileno()
+        readable, _, _ = select.select([ours, self._pidfd, *also], [], [], max(0.0, timeout))
+        return self.channel.receive_ready() if ours in readable else []
+
+    def run(self, frame: Mapping[str, Any]) -> None:
+        """Give the horse a task. A horse that is dead is noticed by the one who waits for its frames."""
+        self._send({"kind": "run", **frame})
+
+    def ask_to_stop(self, task_id: str, attempt: int, why: str, *, force: bool) -> None:
+        """Ask the handler of this very attempt to stop; with `force` by raising in it at once."""
+        self._send({"kind": "stop", "task_id": task_id, "attempt": attempt, "why": why, "force": force})
+
+    def _send(self, frame: dict[str, Any]) -> None:
+        try:
+            self.channel.send(frame)
+        except OSError:
+            self._process.poll()
+
+    def kill(self) -> None:
+        """Kill the process and its group, and wait until it is gone; the channel is closed then."""
+        if self._pidfd is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        self.channel.close()
+        if self._process.stdin:
+            self._process.stdin.close()
+        os.close(self._pidfd)
+        self._pidfd = None
+
+    def retire(self, patience: float) -> None:
+        """Let the process run its teardown for at most `patience` seconds, then make sure it is gone."""
+        self._send({"kind": "exit"})
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        self.kill()
+
+    def cause_of_death(self) -> str:
+        """Say in words how the process ended."""
+        code = self._process.poll()
+        if code is None:
+            return "it is alive"
+        if code >= 0:
+            return f"exit code {code}"
+        name = signal.Signals(-code).name
+        hint = ", which the kernel sends when memory runs out" if -code == signal.SIGKILL else ""
+        return f"signal {-code} ({name}{hint})"

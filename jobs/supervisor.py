@@ -1,0 +1,256 @@
+"""The worker's watch over one attempt, from claim to its end: frames, deadlines, the lease, the stop protocol.
+
+Stopping is always the same: ask (the handler's next `check`, `progress` or `checkpoint` raises; where nothing
+is to be saved, an exception is raised in it at once), wait the grace, kill the horse with its children. The
+ending is told to Redis only when the handler is known not to run any more.
+"""
+
+import contextlib
+import logging
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..statemachine import Event, Reason, State
+from .errors import CorruptRecord, RedisFull, RedisUnavailable
+from .reporter import Reporter
+from .settings import Settings
+from .stable import Horse
+from .store import Answer, Claim, Claimed, ClaimReply, Ending, Store
+
+log = logging.getLogger("rq.worker.ghostless")
+
+LEASE_SHARE = 0.8
+"""Part of the lease after which a worker that could not renew it stops its own work."""
+
+
+@dataclass(slots=True)
+class Shutdown:
+    """What signals told the worker: when to stop the handler, on the monotonic clock."""
+
+    stop_at: float | None = None
+
+    def request(self, drain: float) -> None:
+        """Note a signal: the first one leaves the handler `drain` seconds, a further one none."""
+        now = time.monotonic()
+        self.stop_at = now + drain if self.stop_at is None else now
+
+    @property
+    def requested(self) -> bool:
+        """Whether no further task may be claimed."""
+        return self.stop_at is not None
+
+
+@dataclass(slots=True)
+class _Stop:
+    """A stop under way. Times are of the monotonic clock."""
+
+    why: str
+    asked_at: float
+    force_at: float
+    kill_at: float
+    forced: bool = False
+
+
+_ENDINGS: Mapping[str, tuple[Event, Reason, str]] = {
+    "cancel": (Event.STOPPED, Reason.USER, "cancelled"),
+    "pause": (Event.SUSPEND, Reason.USER, "paused"),
+    "shutdown": (Event.SUSPEND, Reason.SHUTDOWN, "the worker shuts down"),
+    "timeout": (Event.TIMEOUT, Reason.DEADLINE, "ran longer than allowed"),
+    "lease": (Event.SUSPEND, Reason.HEARTBEAT_LOST, "Redis was out of reach for the length of the lease"),
+}
+
+_STRENGTH = {"pause": 0, "shutdown": 1, "timeout": 2, "cancel": 3, "lease": 4}
+"""A stronger reason to stop replaces a weaker one that is under way."""
+
+_WISHED_BY_STATE = {State.CANCELLING: "cancel", State.PAUSING: "pause"}
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Watches one attempt in a horse. `run` returns when the handler does not run any more."""
+
+    claimed: Claimed
+    horse: Horse
+    reporter: Reporter
+    settings: Settings
+    shutdown: Shutdown
+    wake_fd: int
+    tmpdir: Path
+    _started_at: float = field(default_factory=time.monotonic)
+    _stop: _Stop | None = None
+
+    def run(self) -> Ending | None:
+        """Run the handler to its end; None when the attempt was given away meanwhile."""
+        held, task = self.claimed.held, self.claimed.task
+        self.reporter.hold(held, task.state)
+        try:
+            self.horse.run(
+                {
+                    "task_id": held.task_id,
+                    "attempt": held.attempt,
+                    "type": task.type,
+                    "params": self.claimed.params,
+                    "checkpoint": self.claimed.checkpoint,
+                    "tmpdir": str(self.tmpdir),
+                }
+            )
+            return self._watch()
+        finally:
+            shutil.rmtree(self.tmpdir, ignore_errors=True)
+
+    def _watch(self) -> Ending | None:
+        while True:
+            for frame in self.horse.frames(self._patience(), [self.wake_fd]):
+                ending = self._receive(frame)
+                if ending:
+                    return ending
+            with contextlib.suppress(BlockingIOError):
+                os.read(self.wake_fd, 4096)
+            if self.reporter.is_lost:
+                self.horse.kill()
+                return None
+            if not self.horse.alive:
+                return self._died()
+            ending = self._enforce(time.monotonic())
+            if ending:
+                return ending
+
+    # Frames
+
+    def _receive(self, frame: Mapping[str, Any]) -> Ending | None:
+        held = self.claimed.held
+        if frame.get("task_id") != held.task_id or frame.get("attempt") != held.attempt:
+            return None
+        match frame["kind"]:
+            case "progress":
+                self.reporter.progress(frame["fraction"], frame["message"])
+            case "log":
+                self.reporter.line(frame["line"])
+            case "stage":
+                self.reporter.stage(frame["name"])
+            case "checkpoint":
+                self.reporter.checkpoint(frame["value"])
+            case "returned":
+                return Ending(Event.COMPLETE, Reason.POLICY, text=frame["result"])
+            case "raised":
+                return _failure(frame)
+            case _:
+                return self._stopped("stopped when asked")
+        return None
+
+    def _stopped(self, how: str) -> Ending:
+        stop = self._stop or _Stop("shutdown", time.monotonic(), 0, 0)
+        event, reason, why = _ENDINGS[stop.why]
+        return Ending(event, reason, f"{why}: {how} after {time.monotonic() - stop.asked_at:.1f} s")
+
+    def _died(self) -> Ending:
+        # What the horse sent before it died counts: its last frames may hold the result.
+        for frame in self.horse.frames(0):
+            ending = self._receive(frame)
+            if ending:
+                self.horse.kill()
+                return ending
+        cause = self.horse.cause_of_death()
+        self.horse.kill()
+        if self._stop:
+            return self._stopped(f"its process ended ({cause})")
+        return Ending(Event.FAIL, Reason.CRASHED, f"the process running the handler died: {cause}")
+
+    # Deadlines
+
+    def _patience(self) -> float:
+        stop = self._stop
+        times = [self._lease_ends_at()]
+        if stop:
+            times.append(stop.kill_at if stop.forced else stop.force_at)
+        else:
+            times.append(self._times_out_at())
+            times += [] if self.shutdown.stop_at is None else [self.shutdown.stop_at]
+        return max(0.0, min(times) - time.monotonic())
+
+    def _lease_ends_at(self) -> float:
+        return self.reporter.renewed_at + LEASE_SHARE * self.settings.lease
+
+    def _times_out_at(self) -> float:
+        return self._started_at + self.claimed.task.policy.timeout / 1000
+
+    def _enforce(self, now: float) -> Ending | None:
+        why = self._reason_to_stop(now)
+        if why and (self._stop is None or _STRENGTH[why] > _STRENGTH[self._stop.why]):
+            self._begin_stop(why, now)
+        stop = self._stop
+        if stop is None:
+            return None
+        if stop.why == "lease" or now >= stop.kill_at:
+            self.horse.kill()
+            return self._stopped("killed with SIGKILL")
+        if not stop.forced and now >= stop.force_at:
+            stop.forced = True
+            self._ask(stop)
+        return None
+
+    def _reason_to_stop(self, now: float) -> str | None:
+        wished = _WISHED_BY_STATE.get(self.reporter.state or State.PROCESSING)
+        shuts_down = self.shutdown.stop_at is not None and now >= self.shutdown.stop_at
+        reasons = {
+            "lease": now >= self._lease_ends_at(),
+            "cancel": wished == "cancel",
+            "timeout": now >= self._times_out_at(),
+            "shutdown": shuts_down,
+            "pause": wished == "pause",
+        }
+        return next((why for why, holds in reasons.items() if holds), None)
+
+    def _begin_stop(self, why: str, now: float) -> None:
+        # Who is to go on later first gets the chance to reach its next checkpoint.
+        waits = self.settings.grace if why in ("pause", "shutdown") else 0.0
+        self._stop = _Stop(why, now, now + waits, now + waits + self.settings.grace, forced=waits == 0)
+        self._ask(self._stop)
+
+    def _ask(self, stop: _Stop) -> None:
+        held = self.claimed.held
+        self.horse.ask_to_stop(held.task_id, held.attempt, stop.why, force=stop.forced)
+
+
+def _failure(frame: Mapping[str, Any]) -> Ending:
+    return Ending(
+        Event.FAIL, Reason(frame["reason"]), frame["message"], frame["error"], frame["retryable"], frame["asked"]
+    )
+
+
+def settle(
+    store: Store,
+    reporter: Reporter,
+    claimed: Claimed,
+    ending: Ending,
+    actor: str,
+    *,
+    next_claim: Claim | None,
+    give_up: Callable[[], bool],
+) -> tuple[Answer | None, ClaimReply | None]:
+    """Tell Redis how an attempt ended, again and again until it answers, and claim the next task with it.
+
+    The work is done, so an outage only delays its result. Returns (None, None) when the attempt was given
+    away, cannot be settled, or `give_up` said so; the watchdog then finds the task by its lease.
+    """
+    pause = 0.05
+    fraction = random.random()
+    while True:
+        if reporter.flush(patience=1.0) and not reporter.is_lost:
+            try:
+                return store.finish(claimed.held, ending, actor, next_claim, fraction=fraction)
+            except (RedisUnavailable, RedisFull) as error:
+                log.warning("%s; the result of %s is kept", error, claimed.held.task_id)
+            except CorruptRecord as error:
+                log.error("task %s cannot be settled: %s", claimed.held.task_id, error)
+                return None, None
+        if reporter.is_lost or give_up():
+            return None, None
+        time.sleep(pause * random.uniform(0.5, 1))
+        pause = min(2.0, 2 * pause)

@@ -1,0 +1,69 @@
+"""What a task's ticket tells a stock rq worker to call: run the task in one cold horse, by the same rules."""
+
+import logging
+import os
+import secrets
+import time
+from functools import partial
+
+from rq.job import Job, get_current_job
+
+from .connection import connect_like
+from .errors import RedisUnavailable
+from .reporter import Reporter
+from .settings import Settings
+from .stable import Horse
+from .store import Claimed, ClaimReply, Store
+from .supervisor import Shutdown, Supervisor, settle
+from .workspace import Workspace
+
+log = logging.getLogger("rq.worker.ghostless")
+
+
+def run() -> None:
+    """Run the task of the current rq job. Called by rq, in the process that rq made for the job."""
+    job = get_current_job()
+    if job is None:
+        raise RuntimeError("ghostless.jobs.ticket.run is called by an rq worker, with the task's ticket as its job")
+    settings = Settings.from_environment()
+    store = Store(connect_like(job.connection), settings)
+    reply = _start(store, job)
+    if isinstance(reply, Claimed):
+        _run_attempt(store, settings, reply)
+    else:
+        log.info("task %s is not started here: it is not PENDING any more", job.id)
+
+
+def _wake(fd: int) -> None:
+    os.write(fd, b"x")
+
+
+def _start(store: Store, job: Job) -> ClaimReply:
+    token = secrets.token_hex(8)
+    while True:
+        try:
+            return store.start(job.id, job.worker_name or "rq", token)
+        except RedisUnavailable as error:
+            log.warning("%s; trying again", error)
+            time.sleep(1)
+
+
+def _run_attempt(store: Store, settings: Settings, claimed: Claimed) -> None:
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_read, False)
+    actor = f"worker:{claimed.task.worker_id}"
+    reporter = Reporter(store, actor, wake=partial(_wake, wake_write), on_beat=lambda: None)
+    workspace = Workspace()
+    horse = Horse(settings.tasks, settings.artifacts)
+    reporter.start()
+    try:
+        reporter.hold(claimed.held, claimed.task.state)
+        horse.wait_until_ready(lambda: reporter.is_lost)
+        tmpdir = workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
+        ending = Supervisor(claimed, horse, reporter, settings, Shutdown(), wake_read, tmpdir).run()
+        if ending:
+            settle(store, reporter, claimed, ending, actor, next_claim=None, give_up=lambda: False)
+    finally:
+        horse.kill()
+        reporter.stop()
+        workspace.close()

@@ -1,0 +1,379 @@
+"""The worker: an rq worker that claims tasks by script and runs them in a warm horse.
+
+What rq gives stays rq's: registration, commands, suspension, `rq info`, plain jobs. What concerns a task goes
+through the store. The worker process itself never imports a task module.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import random
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import RedisError
+from rq.job import Job
+from rq.queue import Queue
+from rq.utils import now as utc_now
+from rq.utils import utcformat
+from rq.worker import Worker as RqWorker
+from rq.worker.base import WorkerStatus
+from rq.worker_registration import register
+
+from ..statemachine import Event, Reason
+from .connection import BLOCK, REPLY_TIMEOUT, connect_like
+from .errors import GhostlessError, InvalidSetting, RedisFull, RedisUnavailable
+from .reporter import Reporter
+from .scripts import translated
+from .settings import Settings
+from .stable import Horse, HorseBroken
+from .store import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob, Store
+from .supervisor import Shutdown, Supervisor, settle
+from .workspace import Workspace
+
+log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one set-up serves both
+
+LONGEST_PAUSE = 2.0
+"""Seconds between two tries while Redis does not answer."""
+
+Taken = tuple[Any, Queue]
+"""What rq's loop passes on: a claimed task or a plain job, and its queue."""
+
+
+class Worker(RqWorker):
+    """Serves queues: tasks in a warm horse, plain rq jobs exactly as rq does.
+
+    Takes the arguments of rq's worker, so that `rq worker -w ghostless.jobs.worker.Worker` makes one; settings
+    are then those of the environment.
+    """
+
+    def __init__(
+        self, queues: Any, name: str | None = None, *args: Any, settings: Settings | None = None, **kw: Any
+    ) -> None:
+        super().__init__(queues, name, *args, **kw)
+        self.settings = settings or Settings.from_environment()
+        self.store = Store(connect_like(self.connection), self.settings)
+        self.actor = f"worker:{self.name}"
+        self.shutdown = Shutdown()
+        self._wake_read, self._wake_write = os.pipe()
+        for fd in (self._wake_read, self._wake_write):
+            os.set_blocking(fd, False)
+        self._reporter: Reporter | None = None
+        self._workspace: Workspace | None = None
+        self._horse: Horse | None = None
+        self._next: Claimed | PlainJob | None = None
+        self._jobs_left: int | None = None
+        self._plain_job = False
+
+    # Life
+
+    def work(self, *args: Any, max_jobs: int | None = None, **kw: Any) -> bool:
+        """Run rq's loop; remember how many jobs are allowed, so that none too many is claimed."""
+        self._jobs_left = max_jobs
+        return super().work(*args, max_jobs=max_jobs, **kw)
+
+    def bootstrap(self, *args: Any, **kw: Any) -> None:
+        """Load the task modules first, so that a worker that cannot run anything never registers."""
+        self._workspace = Workspace()
+        self._reporter = Reporter(self.store, self.actor, self._wake, self._on_beat)
+        self._horse = self._new_horse()
+        super().bootstrap(*args, **kw)
+        self._reporter.start()
+
+    def teardown(self) -> None:
+        """Give back what is held, end the horse, and leave rq's registry."""
+        self._give_back()
+        if self._horse:
+            self._horse.retire(self.settings.grace)
+        if self._reporter and self._reporter.is_alive():
+            self._reporter.stop()
+        if self._workspace:
+            self._workspace.close()
+        _tolerate(super().teardown)
+
+    def _give_back(self) -> None:
+        following, self._next = self._next, None
+        if isinstance(following, Claimed):
+            ending = Ending(Event.SUSPEND, Reason.SHUTDOWN, "given back, not begun")
+            _tolerate(lambda: self.store.finish(following.held, ending, self.actor))
+        elif following:
+            _tolerate(lambda: self.store.put_back(following))
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # full of wake-ups already
+            os.write(self._wake_write, b"x")
+
+    # Signals: they only leave a note, since an exception in the middle of a claim would lose its reply.
+
+    def _install_signal_handlers(self) -> None:
+        signal.signal(signal.SIGINT, self._on_stop_signal)
+        signal.signal(signal.SIGTERM, self._on_stop_signal)
+
+    def _on_stop_signal(self, signum: int, frame: FrameType | None) -> None:
+        again = self.shutdown.requested
+        self.shutdown.request(self.settings.drain)
+        self._stop_requested = True
+        self._wake()
+        if again and self._plain_job:
+            self.request_force_stop(signum, frame)
+        self._shutdown_requested_date = self._shutdown_requested_date or utc_now()
+
+    # rq's bookkeeping, from the reporter's thread and bounded to once a beat
+
+    def _set_ip_address(self, connection: Redis) -> None:
+        self.ip_address = "unknown"
+        # Some servers answer CLIENT INFO with something rq cannot read.
+        _tolerate(lambda: super(Worker, self)._set_ip_address(connection), KeyError, TypeError)
+
+    @property
+    def connection_timeout(self) -> int:
+        """Seconds that a command of rq's may take; nothing blocks on this connection."""
+        return round(2 * REPLY_TIMEOUT)
+
+    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
+        """Beat inside rq's own pipelines for plain jobs; otherwise the reporter beats."""
+        if pipeline is not None:
+            super().heartbeat(timeout, pipeline)
+
+    def _on_beat(self) -> None:
+        if self._workspace:
+            self._workspace.remove_orphans()
+        if self.birth_date:
+            self._beat_as_rq_worker()
+
+    def _beat_as_rq_worker(self) -> None:
+        life = round(4 * self.settings.lease)
+        self.last_heartbeat = utc_now()
+        with translated(), self.store.redis.pipeline() as pipeline:
+            pipeline.hset(self.key, "last_heartbeat", utcformat(self.last_heartbeat))
+            pipeline.expire(self.key, life)
+            is_new = pipeline.execute()[0]
+            if is_new:  # Redis was emptied, or this worker was silent for too long
+                record: dict[Any, Any] = {**self.serialize(), "state": self.get_state()}
+                pipeline.hset(self.key, mapping=record)
+                pipeline.expire(self.key, life)
+                register(self, pipeline)
+                pipeline.execute()
+
+    def set_state(self, state: str, pipeline: Any = None) -> None:
+        """Tell rq's listings whether the worker is busy; outside of rq's pipelines only when that changes."""
+        if pipeline is not None or state != self.get_state():
+            _tolerate(lambda: super(Worker, self).set_state(state, pipeline))
+
+    def run_maintenance_tasks(self) -> None:
+        """Run rq's maintenance of plain jobs; an outage only delays it."""
+        _tolerate(super().run_maintenance_tasks)
+        self.last_cleaned_at = self.last_cleaned_at or utc_now()
+
+    def check_for_suspension(self, burst: bool) -> None:
+        """Do nothing here: the claim looks at rq's suspension in the same script."""
+
+    def handle_payload(self, message: Any) -> None:
+        """Take the hint that a held task was cancelled, paused or resumed; other commands are rq's."""
+        payload = json.loads(message["data"])
+        if payload.get("command") != "ghostless":
+            super().handle_payload(message)
+        elif self._reporter:
+            self._reporter.look_at(payload["task_id"])
+
+    def _pubsub_exception_handler(self, exc: Exception, pubsub: Any, pubsub_thread: Any) -> None:
+        # Without this thread hints and rq's commands would be lost for good after one hiccup.
+        log.warning("commands: %s; trying again", exc)
+        time.sleep(random.uniform(0.5, 1.5))
+
+    # Claiming
+
+    def dequeue_job_and_maintain_ttl(self, timeout: int | None, max_idle_time: int | None = None) -> Taken | None:
+        """Wait for the next task or plain job; None when the worker is to end."""
+        idle_since = time.monotonic()
+        while not self.shutdown.requested:
+            if not self._horse_is_ready():
+                continue
+            reply = self._claim()
+            taken = self._take(reply)
+            if taken or timeout is None:
+                return taken
+            if max_idle_time is not None and time.monotonic() - idle_since >= max_idle_time:
+                return None
+            self._idle(reply)
+        return None
+
+    def _claim(self) -> ClaimReply | None:
+        following, self._next = self._next, None
+        if following:
+            return following
+        claim = Claim.new(self.name, [queue.name for queue in self._ordered_queues])
+        pause = 0.1
+        while not self.shutdown.requested:
+            try:
+                return self.store.claim(claim)
+            except (RedisUnavailable, RedisFull) as error:
+                log.warning("%s; trying again", error)
+            except GhostlessError as error:
+                log.error("%s", error)
+            time.sleep(pause * random.uniform(0.5, 1))
+            pause = min(LONGEST_PAUSE, 2 * pause)
+        return None
+
+    def _take(self, reply: ClaimReply | None) -> Taken | None:
+        if isinstance(reply, PlainJob):
+            return self._fetch_plain(reply)
+        if isinstance(reply, Claimed):
+            queue = self._queue_named(reply.task.queue)
+            self.set_state(WorkerStatus.BUSY)
+            self.reorder_queues(queue)
+            return reply, queue
+        return None
+
+    def _fetch_plain(self, plain: PlainJob) -> Taken | None:
+        queue = self._queue_named(plain.queue)
+        try:
+            job = Job.fetch(plain.job_id, connection=self.connection, serializer=self.serializer)
+        except Exception:
+            # As rq: a job that is gone is passed over; one that cannot be read is for rq's own clean-up.
+            log.exception("plain job %s of queue %s cannot be read", plain.job_id, plain.queue)
+            return None
+        self.reorder_queues(queue)
+        return job, queue
+
+    def _queue_named(self, name: str) -> Queue:
+        return next(queue for queue in self.queues if queue.name == name)
+
+    def _idle(self, reply: ClaimReply | None) -> None:
+        is_suspended = isinstance(reply, NothingToClaim) and reply.why == "suspended"
+        self.set_state(WorkerStatus.SUSPENDED if is_suspended else WorkerStatus.IDLE)
+        if self.should_run_maintenance_tasks:
+            self.run_maintenance_tasks()
+        if is_suspended:
+            time.sleep(1)
+        elif not _tolerate(lambda: self.store.wait_for_hint((queue.name for queue in self.queues), BLOCK)):
+            time.sleep(random.uniform(0.5, 1))
+
+    # Running
+
+    def execute_job(self, job: Any, queue: Queue) -> None:
+        """Run a claimed task in the horse, or a plain job as rq does."""
+        if self._jobs_left is not None:
+            self._jobs_left -= 1
+        if isinstance(job, Claimed):
+            self._run_task_safely(job)
+        else:
+            self._run_plain(job, queue)
+
+    def _run_task_safely(self, claimed: Claimed) -> None:
+        try:
+            self._run_task(claimed)
+        except Exception:
+            # Whatever it was, the handler must not run on unwatched; the watchdog finds the task by its lease.
+            log.exception("task %s cannot be run here", claimed.held.task_id)
+            if self._horse:
+                self._horse.kill()
+            time.sleep(1)
+        finally:
+            if self._reporter:
+                self._reporter.release()
+
+    def _run_plain(self, job: Job, queue: Queue) -> None:
+        self._plain_job = True
+        try:
+            super().execute_job(job, queue)
+        finally:
+            self._plain_job = False
+
+    def prepare_job_execution(self, job: Job, remove_from_intermediate_queue: bool = False) -> None:
+        """Let a plain job leave rq's intermediate list also when several queues are served."""
+        super().prepare_job_execution(job, remove_from_intermediate_queue=True)
+
+    def _run_task(self, claimed: Claimed) -> None:
+        if not (self._horse and self._reporter and self._workspace):
+            raise RuntimeError("a worker runs tasks only after bootstrap")
+        tmpdir = self._workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
+        supervisor = Supervisor(
+            claimed, self._horse, self._reporter, self.settings, self.shutdown, self._wake_read, tmpdir
+        )
+        log.info("%s: attempt %d of %s begins", claimed.task.type, claimed.held.attempt, claimed.held.task_id)
+        ending = supervisor.run()
+        if ending:
+            self._settle(self._reporter, claimed, ending)
+        else:
+            log.warning("task %s was given away; its work here was stopped", claimed.held.task_id)
+
+    def _settle(self, reporter: Reporter, claimed: Claimed, ending: Ending) -> None:
+        answer, reply = settle(
+            self.store, reporter, claimed, ending, self.actor, next_claim=self._next_claim(), give_up=self._give_up
+        )
+        log.info("%s of %s: %s", ending.event, claimed.held.task_id, answer.state if answer else "not told to Redis")
+        if isinstance(reply, Claimed | PlainJob):
+            self._next = reply
+
+    def _next_claim(self) -> Claim | None:
+        no_more = self._jobs_left is not None and self._jobs_left <= 0
+        if no_more or self.shutdown.requested or not (self._horse and self._horse.alive):
+            return None
+        return Claim.new(self.name, [queue.name for queue in self._ordered_queues])
+
+    def _give_up(self) -> bool:
+        return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + self.settings.grace
+
+    # The horse
+
+    def _new_horse(self) -> Horse:
+        horse = Horse(self.settings.tasks, self.settings.artifacts)
+        if horse.wait_until_ready(lambda: self.shutdown.requested):
+            self._publish(horse)
+        return horse
+
+    def _publish(self, horse: Horse) -> None:
+        while not self.shutdown.requested:
+            try:
+                return self.store.publish_types(horse.types)
+            except RedisUnavailable as error:
+                log.warning("%s; trying again", error)
+                time.sleep(random.uniform(0.5, 1))
+        return None
+
+    def _horse_is_ready(self) -> bool:
+        if self._horse and self._horse.alive:
+            return True
+        self._give_back()
+        try:
+            self._horse = self._new_horse()
+        except HorseBroken as error:
+            log.error("%s", error)
+            time.sleep(random.uniform(1, 2))
+            return False
+        return True
+
+
+def _tolerate(call: Callable[[], Any], *also: type[Exception]) -> bool:
+    """Make a call that an outage of Redis may keep from happening; tell whether it did."""
+    try:
+        call()
+    except (RedisError, GhostlessError, *also) as error:
+        log.warning("%s", error)
+        return False
+    return True
+
+
+def run_worker(settings: Settings, queues: Sequence[str], *, name: str | None = None, burst: bool = False) -> int:
+    """Run a worker until a signal or, with `burst`, until its queues are empty. Returns the exit code.
+
+    Raises HorseBroken when the task modules cannot be loaded, and RedisUnavailable at the start only.
+    """
+    # Random, since in a container host and pid are the same after a restart.
+    name = name or f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
+    try:
+        connection = Redis.from_url(settings.redis_url, protocol=2)
+        Worker(list(queues), name, connection=connection, settings=settings).work(burst=burst, logging_level=None)
+    except RedisError as error:
+        raise RedisUnavailable(error) from error
+    except ValueError as error:  # how rq tells that the name is taken
+        raise InvalidSetting("--name", "a name that no live worker has", name) from error
+    return 0

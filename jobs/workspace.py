@@ -1,0 +1,61 @@
+"""Temporary folders of attempts, which vanish even when their worker is killed."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+_NEW = "new-"
+_OWNED = "worker-"
+
+
+class Workspace:
+    """A worker's own temporary folder. A lock held on it tells other workers that its owner is alive."""
+
+    def __init__(self) -> None:
+        self._parent = _shared_folder()
+        made = Path(tempfile.mkdtemp(prefix=_NEW, dir=self._parent))
+        self._lock = os.open(made / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        # Only a locked folder gets the name under which others look for orphans.
+        self.path = made.rename(self._parent / (_OWNED + made.name.removeprefix(_NEW)))
+        self.remove_orphans()
+
+    def folder_for(self, task_id: str, attempt: int) -> Path:
+        """Make and return an empty folder for one attempt."""
+        return Path(tempfile.mkdtemp(prefix=f"{task_id}-{attempt}-", dir=self.path))
+
+    def remove_orphans(self) -> None:
+        """Remove the folders of workers of this user that were killed."""
+        for folder in self._parent.glob(f"{_OWNED}*"):
+            if folder != self.path and _is_orphan(folder / "lock"):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove the folder with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _shared_folder() -> Path:
+    """Return the folder of all workers of this user. Raises PermissionError when somebody else made it."""
+    folder = Path(tempfile.gettempdir()) / f"ghostless-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user; remove it or set TMPDIR")
+    return folder
+
+
+def _is_orphan(lock: Path) -> bool:
+    try:
+        descriptor = os.open(lock, os.O_RDWR)
+    except OSError:
+        return False  # its owner is removing it right now
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,20 @@
+-- Starts an attempt of one given task, whose ticket a stock rq worker popped.
+-- uses attempt, claim_next
+--
+-- KEYS[1] hash    task:{id}
+-- ARGV[1] worker id   ARGV[2] token of this claim, hex   ARGV[3] lease, ms
+-- returns claimed, fields of the task, id, params, checkpoint
+--       | refused | missing, with id, state, attempt, entry
+-- appends START
+
+local id = string.sub(KEYS[1], #key.task + 1)
+local claim = {worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3]), ticket_taken = true}
+
+local problem = check_types({{key.claim .. claim.worker_id, "string"}})
+if problem then return problem end
+local task, damage = read_task(id)
+if not task then return damage end
+local again = repeated(claim)
+if again then return again end
+if task.state ~= State.PENDING then return reply("refused", task) end
+return start(task, claim, clock())

@@ -1,0 +1,301 @@
+"""The oracle: what must hold for every task that was ever accepted, checked with plain Redis commands.
+
+It uses none of the product's code for reading, so that a fault there cannot hide a fault in the data. Each violation
+starts with the letter of its rule:
+
+a  an accepted task exists, or it is past its retention
+b  its id is in exactly the indices that its state demands; a PENDING task's ticket is in its queue exactly once
+c  every member of an index, every lease, ticket and history entry belongs to a task that demands it
+d  every task that is not final has a next event that needs no human, or is PAUSED
+e  its history replays through the transition table to its present state
+f  its side effects happened at most once an attempt, and each further attempt is in the history with its reason
+g  no key without TTL but those the design lists
+h  the ledger holds: submitted = live + final + purged
+i  nothing is left of a finished attempt: `leftovers`
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from ghostless.jobs.keys import Keys
+from ghostless.statemachine import (
+    FINAL,
+    INITIAL,
+    RUNNING,
+    TABLE,
+    TRANSIENT,
+    UNRECORDED,
+    WAITING_FOR_TIME,
+    Event,
+    Reason,
+    State,
+)
+from redis import Redis
+
+Fields = Mapping[str, str]
+
+BULK = ("params", "metadata", "checkpoint", "result", "error", "log")
+FOR_EVER = {
+    *("history", "deadlines", "due", "retention", "ledger", "quarantine", "epoch"),
+    *("types", "queues", "limits", "schedules"),
+}
+FOR_EVER_EACH = {"task", *BULK, "state", "pending", "wake"}
+FOR_A_WHILE = {"watchdog"}
+FOR_A_WHILE_EACH = {"heartbeat", "tombstone", "idempotency", "claim"}
+OF_RQ = ("rq:queues", "rq:queue:", "rq:job:", "rq:workers", "rq:suspended", "rq:scheduler:", "rq:scheduler_instance:")
+
+
+def audit(
+    redis: Redis,
+    keys: Keys = Keys(),  # noqa: B008
+    accepted: Iterable[str] = (),
+    *,
+    purged: Iterable[str] = (),
+    effects: Mapping[str, Sequence[int]] | None = None,
+    quarantined: int = 0,
+) -> list[str]:
+    """Return every violation in the database; an empty list when all is well.
+
+    `accepted` are the ids that the clients saw accepted, `purged` those that may be gone without a tombstone,
+    `effects` the attempts in which a task's side effect happened, `quarantined` the damaged members expected.
+    """
+    picture = _look(redis, keys)
+    held = len(picture.quarantine)
+    found = [] if held == quarantined else [f"c: quarantine holds {held}, not {quarantined}: {picture.quarantine}"]
+    for task_id in set(accepted) - set(purged):
+        if task_id not in picture.tasks and not redis.exists(keys.tombstone(task_id)):
+            found.append(f"a: {task_id} was accepted and is gone")
+    for task_id, task in sorted(picture.tasks.items()):
+        try:
+            for rule in (_placed, _ticketed, _followed_up, _explained):
+                found += rule(picture, keys, task_id, task)
+        except (KeyError, ValueError) as error:
+            found.append(f"a: {task_id} is damaged: {error!r} in {task}")
+    for task_id, attempts in (effects or {}).items():
+        found += _done_once(picture, task_id, attempts)
+    return [*found, *_owned(picture, keys), *_allowed_keys(picture, keys), *_added_up(picture)]
+
+
+def leftovers(pids: Iterable[int] = (), folders: Iterable[Path] = ()) -> list[str]:
+    """Return the processes that still live, zombies included, and the folders that still exist."""
+    found = [f"i: process {pid} lives: {_described(pid)}" for pid in pids if psutil.pid_exists(pid)]
+    return found + [f"i: folder {folder} exists" for folder in folders if folder.exists()]
+
+
+def _described(pid: int) -> str:
+    try:
+        process = psutil.Process(pid)
+        return f"{process.status()} {' '.join(process.cmdline())}"
+    except psutil.Error as error:
+        return repr(error)
+
+
+@dataclass
+class _Picture:
+    """Everything in the database that the rules speak of."""
+
+    types: dict[str, str] = field(default_factory=dict)  # key -> type
+    without_ttl: set[str] = field(default_factory=set)
+    tasks: dict[str, Fields] = field(default_factory=dict)
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)  # zset -> member -> score
+    tickets: dict[str, list[str]] = field(default_factory=dict)  # queue -> ids
+    jobs: dict[str, Fields] = field(default_factory=dict)  # id -> rq job
+    leases: dict[str, str] = field(default_factory=dict)
+    history: dict[str, Fields] = field(default_factory=dict)  # entry id -> fields, oldest first
+    ledger: Fields = field(default_factory=dict)
+    quarantine: Fields = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+
+    def entries(self, task: Fields) -> list[tuple[str, Fields]]:
+        """Return the entries that a task names, with empty fields where it is gone."""
+        number_of_entries = task.get("entries", "0")
+        numbers = range(1, int(number_of_entries) + 1) if number_of_entries.isdigit() else ()
+        ids = [task.get(f"h{number}", "?") for number in numbers]
+        return [(entry_id, self.history.get(entry_id, {})) for entry_id in ids]
+
+
+def _look(redis: Redis, keys: Keys) -> _Picture:
+    picture = _Picture()
+    families = {
+        keys.task(""): ("hash", picture.tasks, redis.hgetall),
+        keys.rq_job(""): ("hash", picture.jobs, redis.hgetall),
+        keys.rq_queue(""): ("list", picture.tickets, lambda key: redis.lrange(key, 0, -1)),
+        keys.heartbeat(""): ("string", picture.leases, redis.get),
+    }
+    singles = {keys.history: "stream", keys.ledger: "hash", keys.quarantine: "hash"}
+    for key in sorted(set(redis.scan_iter(count=1000))):
+        picture.types[key] = kind = str(redis.type(key))
+        if redis.pttl(key) == -1:
+            picture.without_ttl.add(key)
+        if kind == "zset":
+            picture.scores[key] = dict(redis.zrange(key, 0, -1, withscores=True))  # type: ignore[arg-type]
+        if singles.get(key, kind) != kind:
+            picture.damaged.append(f"c: {key} is a {kind}, not a {singles.pop(key)}")
+        for prefix, (expected, records, read) in families.items():
+            if key.startswith(prefix) and kind == expected:
+                records[key.removeprefix(prefix)] = read(key)
+            elif key.startswith(prefix):
+                picture.damaged.append(f"c: {key} is a {kind}, not a {expected}")
+    picture.history = dict(redis.xrange(keys.history)) if keys.history in singles else {}
+    picture.ledger = redis.hgetall(keys.ledger) if keys.ledger in singles else {}
+    picture.quarantine = redis.hgetall(keys.quarantine) if keys.quarantine in singles else {}
+    return picture
+
+
+def _demanded(keys: Keys, task: Fields) -> dict[str, float | None]:
+    """Return the indices that a task's state demands, with its score where the hash tells it."""
+    state, entered_at = State(task["state"]), float(task["entered_at"])
+    demanded: dict[str, float | None] = {keys.state(state): entered_at}
+    if state is State.PENDING:
+        demanded[keys.pending(task["queue"])] = entered_at
+    elif state in RUNNING:
+        demanded[keys.deadlines] = None
+    elif state in WAITING_FOR_TIME:
+        demanded[keys.due] = float(task.get("due_at", "nan"))
+    elif state in FINAL:
+        demanded[keys.retention] = entered_at + float(task["policy"].split(",")[-1])
+    return demanded
+
+
+def _placed(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterator[str]:
+    state, demanded = State(task["state"]), _demanded(keys, task)
+    if state in TRANSIENT:
+        yield f"b: {task_id} rests in {state}, which is only passed through"
+    for index, score in demanded.items():
+        actual = picture.scores.get(index, {}).get(task_id)
+        if actual is None:
+            yield f"b: {task_id} is {state} and not in {index}"
+        elif score is not None and actual != score:
+            yield f"b: {task_id} has the score {actual} in {index}, not {score}"
+    for index, members in picture.scores.items():
+        if task_id in members and index not in demanded:
+            yield f"b: {task_id} is {state} and yet in {index}"
+
+
+def _ticketed(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterator[str]:
+    state = State(task["state"])
+    counted = {queue: ids.count(task_id) for queue, ids in picture.tickets.items() if task_id in ids}
+    if counted != ({task["queue"]: 1} if state is State.PENDING else {}):
+        yield f"b: {task_id} is {state} and has the tickets {counted}"
+    if (picture.jobs.get(task_id, {}).get("origin") == task["queue"]) != (state is State.PENDING):
+        yield f"b: {task_id} is {state} and its rq job is {picture.jobs.get(task_id)}"
+    for name, wanted in (("due_at", WAITING_FOR_TIME), ("worker_id", RUNNING), ("timeout_at", RUNNING)):
+        if (name in task) != (state in wanted):
+            yield f"b: {task_id} is {state} and its {name} is {task.get(name)!r}"
+
+
+def _followed_up(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterator[str]:
+    """Next events; what a BLOCKED task depends on is for the tests of dependencies."""
+    state = State(task["state"])
+    drivers = {
+        **dict.fromkeys(RUNNING, picture.scores.get(keys.deadlines, {})),
+        **dict.fromkeys(WAITING_FOR_TIME, picture.scores.get(keys.due, {})),
+        State.PENDING: picture.tickets.get(task["queue"], []),
+    }
+    if state in drivers and task_id not in drivers[state]:
+        yield f"d: {task_id} is {state} and nothing will move it"
+
+
+def _explained(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterator[str]:
+    state, attempt, newest = "", 0, (0, 0)
+    for number, (entry_id, entry) in enumerate(picture.entries(task), start=1):
+        if not entry:
+            yield f"e: entry {number} of {task_id} ({entry_id}) is not in the history"
+            return
+        where = f"e: entry {number} of {task_id} ({entry['event']}, {entry['from']} -> {entry['to']})"
+        if not _legal(state, entry):
+            yield f"{where} is no legal step from {state!r}"
+        attempt += entry["event"] == Event.START
+        position = _position(entry_id)
+        checks = {
+            "names another task": entry["task"] != task_id,
+            f"is of attempt {entry['attempt']}, not {attempt}": int(entry["attempt"]) != attempt,
+            "is not newer than the one before": position <= newest,
+            f"gives the reason {entry['reason']!r}": entry["reason"] not in set(Reason),
+            "names no actor": not entry["actor"],
+            "has another type or queue": (entry["type"], entry["queue"]) != (task["type"], task["queue"]),
+            "has another owner": entry["owner"] != task.get("owner", ""),
+        }
+        yield from (f"{where} {fault}" for fault, wrong in checks.items() if wrong)
+        state, newest = entry["to"], position
+    if state != task["state"]:
+        yield f"e: {task_id} is {task['state']}, and its history ends in {state!r}"
+    if attempt != int(task["attempt"]):
+        yield f"e: {task_id} is at attempt {task['attempt']}, and its history has {attempt} starts"
+
+
+def _legal(state: str, entry: Fields) -> bool:
+    if not state:
+        return entry["event"] == Event.SUBMIT and entry["from"] == "" and entry["to"] in INITIAL
+    if entry["event"] in UNRECORDED or entry["from"] != state or entry["event"] not in set(Event):
+        return False
+    return TABLE.get((State(state), Event(entry["event"]))) == entry["to"]
+
+
+def _position(entry_id: str) -> tuple[int, int]:
+    milliseconds, _, number = entry_id.partition("-")
+    return int(milliseconds), int(number)
+
+
+def _done_once(picture: _Picture, task_id: str, attempts: Sequence[int]) -> Iterator[str]:
+    entries = [entry for _, entry in picture.entries(picture.tasks.get(task_id, {})) if entry]
+    starts = Counter(int(entry["attempt"]) for entry in entries if entry["event"] == Event.START)
+    for attempt, times in Counter(attempts).items():
+        if times > 1 or attempt not in starts:
+            yield f"f: the side effect of {task_id} happened {times} times in attempt {attempt}; starts: {dict(starts)}"
+    for earlier, later in zip(entries, entries[1:], strict=False):
+        if later["event"] == Event.START and later["attempt"] != "1" and not earlier["reason"]:
+            yield f"f: attempt {later['attempt']} of {task_id} has no reason"
+
+
+def _owned(picture: _Picture, keys: Keys) -> Iterator[str]:
+    yield from picture.damaged
+    for index, members in picture.scores.items():
+        yield from (f"c: {index} lists {name!r}, which is no task" for name in members if name not in picture.tasks)
+    for queue, ids in picture.tickets.items():
+        strangers = [task_id for task_id in ids if task_id not in picture.tasks and task_id not in picture.jobs]
+        yield from (f"c: the queue {queue} holds {name!r}, which is no task and no rq job" for name in strangers)
+    for task_id, lease in picture.leases.items():
+        task = picture.tasks.get(task_id, {})
+        if task.get("state") not in RUNNING or lease != f"{task.get('worker_id')} {task.get('attempt')}":
+            yield f"c: the lease of {task_id} is {lease!r}, and the task is {task.get('state')}"
+    yield from _owned_entries(picture)
+    yield from _owned_values(picture, keys)
+
+
+def _owned_entries(picture: _Picture) -> Iterator[str]:
+    named = {entry_id for task in picture.tasks.values() for entry_id, _ in picture.entries(task)}
+    yield from (f"c: entry {entry_id} belongs to no task" for entry_id in picture.history if entry_id not in named)
+    for task_id, task in picture.tasks.items():
+        numbers = {int(name[1:]) for name in task if name[0] == "h" and name[1:].isdigit()}
+        if numbers != set(range(1, len(picture.entries(task)) + 1)):
+            yield f"c: {task_id} has {task.get('entries')} entries and the fields {sorted(numbers)}"
+
+
+def _owned_values(picture: _Picture, keys: Keys) -> Iterator[str]:
+    for key in picture.types:
+        for name in (*BULK, "tombstone"):
+            task_id = key.removeprefix(getattr(keys, name)(""))
+            if task_id != key and (task_id in picture.tasks) == (name == "tombstone"):
+                yield f"c: {key} exists, and task {task_id} {'too' if name == 'tombstone' else 'does not'}"
+
+
+def _allowed_keys(picture: _Picture, keys: Keys) -> Iterator[str]:
+    for key in picture.types:
+        own = key.startswith(keys.prefix)
+        name, colon, _ = key.removeprefix(keys.prefix).partition(":")
+        for_ever = own and name in (FOR_EVER_EACH if colon else FOR_EVER)
+        for_a_while = own and name in (FOR_A_WHILE_EACH if colon else FOR_A_WHILE)
+        if key in picture.without_ttl and not for_ever and not key.startswith(OF_RQ):
+            yield f"g: {key} has no TTL"
+        elif key not in picture.without_ttl and own and not for_a_while:
+            yield f"g: {key} has a TTL"
+
+
+def _added_up(picture: _Picture) -> Iterator[str]:
+    submitted, purged = (int(picture.ledger.get(name, 0)) for name in ("submitted", "purged"))
+    if submitted != len(picture.tasks) + purged:
+        yield f"h: {submitted} were submitted, {len(picture.tasks)} are here and {purged} were purged"

@@ -1,0 +1,102 @@
+"""Fixtures of all tests: a private Redis server, a clean database for each test, and the product on top of it."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fakeredis
+import pytest
+from ghostless.jobs.client import Client
+from ghostless.jobs.connection import connect
+from ghostless.jobs.keys import Keys
+from ghostless.jobs.reads import Reads
+from ghostless.jobs.settings import Settings
+from ghostless.jobs.store import Store
+from redis import Redis
+from redis_server import HOW_TO_GET_IT, RedisServer, binary
+
+
+def _require_server() -> None:
+    if binary() is None:
+        if os.environ.get("CI"):
+            pytest.fail(HOW_TO_GET_IT, pytrace=False)
+        pytest.skip(HOW_TO_GET_IT)
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """The server that all tests of one run share, one test at a time."""
+    _require_server()
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
+    """Start servers that a test may kill and restart: `own_server(durable=True)`."""
+    _require_server()
+    servers: list[RedisServer] = []
+
+    def start(**options: object) -> RedisServer:
+        folder = tmp_path / f"redis{len(servers)}"
+        folder.mkdir()
+        servers.append(RedisServer(folder, **options))  # type: ignore[arg-type]
+        return servers[-1].start()
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def settings(redis_server: RedisServer) -> Settings:
+    """The defaults, on the server of the tests."""
+    return Settings(redis_url=redis_server.url)
+
+
+@pytest.fixture
+def redis(redis_server: RedisServer) -> Iterator[Redis]:
+    """A client of an empty database."""
+    with connect(Settings(redis_url=redis_server.socket_url)) as client:
+        client.flushall()
+        yield client
+        client.flushall()
+
+
+@pytest.fixture
+def fake_redis() -> Iterator[Redis]:
+    """A client of an empty database inside this process."""
+    server = fakeredis.FakeServer(version=(7,))
+    with fakeredis.FakeRedis(server=server, decode_responses=True, encoding_errors="replace") as client:
+        yield client
+
+
+@pytest.fixture(params=["redis", "fakeredis"])
+def backend(request: pytest.FixtureRequest) -> Redis:
+    """The same empty database on a real server and inside this process."""
+    return request.getfixturevalue("redis" if request.param == "redis" else "fake_redis")
+
+
+@pytest.fixture
+def keys() -> Keys:
+    """The key names under the default prefix."""
+    return Keys()
+
+
+@pytest.fixture
+def store(redis: Redis, settings: Settings) -> Store:
+    """What changes Redis."""
+    return Store(redis, settings)
+
+
+@pytest.fixture
+def reads(redis: Redis, keys: Keys) -> Reads:
+    """What reads Redis."""
+    return Reads(redis, keys)
+
+
+@pytest.fixture
+def client(redis: Redis, settings: Settings) -> Client:
+    """The core."""
+    return Client(settings, redis)

@@ -1,0 +1,112 @@
+"""Real processes for acceptance tests: workers and watchdogs, started as a user starts them and ended by pid."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+QUICK = {
+    "GHOSTLESS_BEAT": "0.3",
+    "GHOSTLESS_LEASE": "1.5",
+    "GHOSTLESS_GRACE": "0.5",
+    "GHOSTLESS_DRAIN": "0.2",
+    "GHOSTLESS_SWEEP": "0.1",
+}
+"""Clocks short enough to see every deadline pass in a test."""
+
+
+@dataclass
+class Fleet:
+    """The processes of one test, on one Redis."""
+
+    url: str
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def worker(self, *queues: str, name: str = "", tasks: str = "handlers") -> subprocess.Popen[bytes]:
+        """Start `ghostless worker`; it is ready when it published its types."""
+        options = ["--tasks", tasks, *(["--name", name] if name else [])]
+        return self.start("worker", *(queues or ("default",)), *options)
+
+    def watchdog(self) -> subprocess.Popen[bytes]:
+        """Start `ghostless watchdog`."""
+        return self.start("watchdog")
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start one verb of the command line, in a process group of its own."""
+        return self.spawn([sys.executable, "-m", "ghostless.jobs.cli", *arguments])
+
+    def spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start any command with the fleet's settings; its output goes to a file of the test's folder."""
+        log = self.folder / f"{len(self.processes)}-{command[3] if len(command) > 3 else 'process'}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                env=self._environment(),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            **QUICK,
+            "GHOSTLESS_REDIS_URL": self.url,
+            "GHOSTLESS_ARTIFACTS": str(self.folder / "artifacts"),
+            "TMPDIR": str(self.temporary),
+            "PYTHONPATH": str(Path(__file__).parent),
+            **self.environment,
+        }
+
+    @property
+    def temporary(self) -> Path:
+        """Where the temporary folders of attempts are."""
+        folder = self.folder / "tmp"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def logs(self) -> str:
+        """Return what all processes wrote, for the message of a failed test."""
+        return "\n".join(f"--- {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log")))
+
+    def end(self) -> list[str]:
+        """End every process and return what outlived it, in words."""
+        families = [child for process in self.processes for child in _family(process.pid)]
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        _, alive = psutil.wait_procs(families, timeout=5)
+        for left in alive:
+            left.kill()
+        return [f"{left.pid} outlived its worker" for left in alive]
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def horse_of(worker: subprocess.Popen[bytes]) -> psutil.Process:
+    """Return the process in which a worker's handlers run."""
+    return next(
+        child for child in psutil.Process(worker.pid).children() if "ghostless.jobs.horse" in " ".join(child.cmdline())
+    )

@@ -1,0 +1,29 @@
+"""What several tests need: waiting without sleeping blindly, and looking at processes."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import psutil
+
+T = TypeVar("T")
+
+
+def eventually(check: Callable[[], T], seconds: float = 10.0) -> T:
+    """Return what `check` returns once it raises no AssertionError any more; at the deadline raise its last one."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process is there and has not ended; one that only waits to be reaped has."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False

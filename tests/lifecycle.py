@@ -1,0 +1,63 @@
+"""Handlers for whole lives with real workers: short backoff and small budgets, side effects noted in a file."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Literal
+
+from ghostless.jobs import Context, task
+
+QUICK = {"backoff": 0.05, "backoff_cap": 0.1}
+
+
+def _note(trace: Path, ctx: Context, what: str) -> None:
+    with trace.open("a") as file:
+        file.write(f"{ctx.attempt} {what} {os.getpid()} {time.time():.4f}\n")
+
+
+@task("life.flaky", max_retries=3, **QUICK)
+def flaky(ctx: Context, trace: Path, good_from: int = 2) -> dict[str, int]:
+    """Fail until a given attempt."""
+    _note(trace, ctx, "start")
+    if ctx.attempt < good_from:
+        raise ConnectionError(f"attempt {ctx.attempt} fails")
+    return {"attempt": ctx.attempt}
+
+
+@task("life.doomed", max_retries=1, **QUICK)
+def doomed(ctx: Context) -> None:
+    """Fail always."""
+    raise ValueError("no hope")
+
+
+@task("life.fatal", max_losses=1, **QUICK)
+def fatal(ctx: Context, trace: Path, kills: Literal["horse", "worker"] = "horse", deaths: int = 99) -> str:
+    """Kill its own process, or its worker, in the first attempts."""
+    _note(trace, ctx, "start")
+    if ctx.attempt <= deaths:
+        os.kill(os.getpid() if kills == "horse" else os.getppid(), signal.SIGKILL)
+        time.sleep(3600)
+    return "survived"
+
+
+@task("life.steps", **QUICK)
+def steps(ctx: Context, trace: Path, count: int = 40, pause: float = 0.05) -> dict[str, int]:
+    """Work in steps, each noted once it is done, with a checkpoint after each."""
+    first: int = ctx.resumed_from or 0
+    for step in range(first, count):
+        time.sleep(pause)
+        _note(trace, ctx, f"step-{step}")
+        ctx.checkpoint(step + 1)
+        ctx.progress((step + 1) / count, f"step {step + 1} of {count}")
+    return {"first": first, "count": count}
+
+
+@task("life.busy", timeout=60, max_timeouts=0, **QUICK)
+def busy(ctx: Context, trace: Path, seconds: float = 3600.0) -> str:
+    """Note that it runs, ten times a second, and never ask whether to stop."""
+    until = time.time() + seconds
+    while time.time() < until:
+        _note(trace, ctx, "runs")
+        time.sleep(0.1)
+    return "done"

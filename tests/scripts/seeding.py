@@ -1,0 +1,264 @@
+"""Puts a task into any state by legal moves, and calls any verb on it the way the product does."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ghostless.jobs.errors import StaleAttempt, TaskNotFound
+from ghostless.jobs.keys import Keys
+from ghostless.jobs.scripts import Scripts
+from ghostless.jobs.settings import Settings
+from ghostless.jobs.store import Claim, Claimed, Ending, Held, Store, Submission
+from ghostless.statemachine import FINAL, RUNNING, WAITING_FOR_TIME, Event, Policy, Reason, State
+from redis import Redis
+
+ID, QUEUE, WORKER, TOKEN, NEXT_TOKEN = "t1", "q", "w1", "aa11", "bb22"
+CLAIM = Claim(WORKER, (QUEUE,), TOKEN)
+PATIENT = Policy(backoff_base=1_000_000, backoff_cap=1_000_000)
+BY_PERSON, BY_WORKER, BY_WATCHDOG = "tester", f"worker:{WORKER}", "watchdog"
+
+
+class SpiedStore(Store):
+    """The store, which also keeps the raw reply of its last script."""
+
+    def __init__(self, redis: Redis, settings: Settings = Settings()) -> None:  # noqa: B008
+        super().__init__(redis, settings)
+        self.reply: Any = None
+        self._scripts = _SpiedScripts(redis, self.keys, self)
+
+    @property
+    def word(self) -> str:
+        """The word that the last script answered with; how many tasks moved, for a watchdog's step."""
+        first = self.reply[0]
+        return first if isinstance(first, str) else first[0]
+
+
+class _SpiedScripts(Scripts):
+    def __init__(self, redis: Redis, keys: Keys, store: SpiedStore) -> None:
+        super().__init__(redis, keys)
+        self._store = store
+
+    def call(self, *arguments: Any) -> Any:
+        self._store.reply = super().call(*arguments)
+        return self._store.reply
+
+
+@dataclass
+class Scene:
+    """One task in one database, and what is needed to act on it."""
+
+    redis: Redis
+    store: SpiedStore
+    held: Held = Held(ID, 1, TOKEN)  # noqa: RUF009
+
+    @property
+    def keys(self) -> Keys:
+        """The key names of the database."""
+        return self.store.keys
+
+    @property
+    def task(self) -> dict[str, str]:
+        """The task's hash."""
+        return self.redis.hgetall(self.keys.task(self.held.task_id))  # type: ignore[return-value]
+
+    @property
+    def history(self) -> list[tuple[str, str, str]]:
+        """The event, the source and the target of every entry of the database."""
+        return [(entry["event"], entry["from"], entry["to"]) for _, entry in self.redis.xrange(self.keys.history)]
+
+    @property
+    def queue(self) -> list[str]:
+        """The ids in the queue's list."""
+        return self.redis.lrange(self.keys.rq_queue(QUEUE), 0, -1)  # type: ignore[return-value]
+
+    def start_over(self) -> None:
+        """Empty the database."""
+        self.redis.flushall()
+        self.held = Held(ID, 1, TOKEN)
+
+    def now(self) -> int:
+        """The server's time in ms."""
+        seconds, microseconds = self.redis.time()  # type: ignore[misc]
+        return seconds * 1000 + microseconds // 1000
+
+
+def scene(redis: Redis, settings: Settings = Settings()) -> Scene:  # noqa: B008
+    """Return an empty scene."""
+    return Scene(redis, SpiedStore(redis, settings))
+
+
+def submission(task_id: str = ID, policy: Policy = PATIENT, **changes: Any) -> Submission:
+    """Return a small task."""
+    return Submission(task_id, "demo.add", QUEUE, policy, '{"a":1}', "fingerprint", **changes)
+
+
+def ending(event: Event, reason: Reason = Reason.EXCEPTION, **changes: Any) -> Ending:
+    """Return how an attempt ended, with the texts that such an end has."""
+    text = '{"sum":3}' if event is Event.COMPLETE else "Traceback: it broke"
+    return Ending(event, Reason.POLICY if event is Event.COMPLETE else reason, "said so", text, **changes)
+
+
+def claimed(store: Store, claim: Claim = CLAIM) -> Claimed:
+    """Claim a task that must be there."""
+    reply = store.claim(claim)
+    assert isinstance(reply, Claimed), reply
+    return reply
+
+
+def finish(scene: Scene, event: Event, reason: Reason = Reason.EXCEPTION, claim: Claim | None = None, **changes: Any):
+    """End the attempt as its worker does, with the middle of the jitter."""
+    return scene.store.finish(scene.held, ending(event, reason, **changes), BY_WORKER, claim, fraction=0.5)
+
+
+def put(scene: Scene, state: State, policy: Policy = PATIENT, **changes: Any) -> Held:
+    """Bring a new task into a state by the moves that lead there."""
+    store = scene.store
+    delay = 1_000_000 if state is State.SCHEDULED else 0
+    store.submit(submission(policy=policy, delay=delay, **changes))
+    if state in RUNNING or state in (State.RETRY_WAITING, State.SUCCESS, State.FAILED, State.TIMEOUT_CANCELLED):
+        scene.held = claimed(store).held
+    {
+        State.BLOCKED: lambda: _block(scene),
+        State.PAUSING: lambda: store.pause(ID, BY_PERSON),
+        State.PAUSED: lambda: store.pause(ID, BY_PERSON),
+        State.CANCELLING: lambda: store.cancel(ID, BY_PERSON),
+        State.CANCELLED: lambda: store.cancel(ID, BY_PERSON),
+        State.RETRY_WAITING: lambda: finish(scene, Event.FAIL),
+        State.FAILED: lambda: finish(scene, Event.FAIL, retryable=False),
+        State.SUCCESS: lambda: finish(scene, Event.COMPLETE),
+        State.TIMEOUT_CANCELLED: lambda: finish(scene, Event.TIMEOUT, Reason.DEADLINE, retryable=False),
+    }.get(state, lambda: None)()
+    assert scene.task["state"] == state
+    return scene.held
+
+
+def _block(scene: Scene) -> None:
+    """Write what a submit with dependencies writes, since no script does so yet."""
+    redis, keys, task = scene.redis, scene.keys, scene.task
+    redis.delete(keys.rq_job(ID))
+    redis.lrem(keys.rq_queue(QUEUE), 1, ID)
+    redis.zrem(keys.pending(QUEUE), ID)
+    redis.zrem(keys.state(State.PENDING), ID)
+    redis.zadd(keys.state(State.BLOCKED), {ID: float(task["entered_at"])})
+    ((entry_id, entry),) = redis.xrange(keys.history)
+    redis.xdel(keys.history, entry_id)
+    blocked = redis.xadd(keys.history, {**entry, "to": State.BLOCKED})
+    redis.hset(keys.task(ID), mapping={"state": State.BLOCKED, "h1": blocked})
+
+
+# What makes an index say that a task's turn has come, whatever the task says.
+
+
+def make_due(scene: Scene) -> None:
+    """Put the task at the very start of `due`."""
+    scene.redis.zadd(scene.keys.due, {ID: 0})
+
+
+def make_lost(scene: Scene) -> None:
+    """Let the task's lease be over, after a watchdog that swept all the time."""
+    now = scene.now()
+    scene.redis.delete(scene.keys.heartbeat(ID))
+    scene.redis.zadd(scene.keys.deadlines, {ID: 0})
+    scene.redis.hset(scene.keys.watchdog, mapping={"swept_at": now, "judge_from": now - 1})
+    scene.redis.pexpire(scene.keys.watchdog, 60_000)
+
+
+def make_ticketless(scene: Scene) -> None:
+    """Lose the task's ticket."""
+    scene.redis.delete(scene.keys.rq_job(ID))
+    scene.redis.lrem(scene.keys.rq_queue(QUEUE), 0, ID)
+    scene.redis.zadd(scene.keys.pending(QUEUE), {ID: float(scene.task["entered_at"])})
+
+
+def make_outdated(scene: Scene) -> None:
+    """Let the retention of the task be over."""
+    scene.redis.zadd(scene.keys.retention, {ID: 0})
+
+
+def push_ticket(scene: Scene) -> None:
+    """Put a ticket of the task at the head of its queue, unless one is there."""
+    scene.redis.delete(scene.keys.wake(QUEUE))
+    if ID not in scene.queue:
+        scene.redis.lpush(scene.keys.rq_queue(QUEUE), ID)
+
+
+def pop_ticket(scene: Scene) -> None:
+    """Take the task's ticket as a stock rq worker does."""
+    scene.redis.lrem(scene.keys.rq_queue(QUEUE), 0, ID)
+
+
+def nothing(scene: Scene) -> None:
+    """Leave everything as it is."""
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A verb, what must be prepared for it, and its call."""
+
+    verb: str
+    call: Callable[[Scene], Any]
+    state: State | None = State.PROCESSING  # one in which the call moves something
+    prepare: Callable[[Scene], None] = nothing
+
+
+def _finishing(event: Event, reason: Reason = Reason.EXCEPTION, state: State = State.PROCESSING) -> Carrier:
+    return Carrier("finish", lambda scene: finish(scene, event, reason), state)
+
+
+CARRIERS: dict[Event, tuple[Carrier, ...]] = {
+    Event.SUBMIT: (Carrier("submit", lambda s: s.store.submit(submission()), None),),
+    Event.RELEASE: (Carrier("release", lambda s: s.store.release(BY_WATCHDOG), State.RETRY_WAITING, make_due),),
+    Event.START: (
+        Carrier("claim", lambda s: s.store.claim(Claim("w2", (QUEUE,), NEXT_TOKEN)), State.PENDING, push_ticket),
+        Carrier("start", lambda s: s.store.start(ID, "w2", NEXT_TOKEN), State.PENDING, pop_ticket),
+    ),
+    Event.HEARTBEAT: (Carrier("heartbeat", lambda s: s.store.heartbeat(s.held)),),
+    Event.PROGRESS: (
+        Carrier("progress", lambda s: s.store.progress(s.held, 0.5, "half")),
+        Carrier("checkpoint", lambda s: s.store.checkpoint(s.held, '{"step":1}')),
+        Carrier("log", lambda s: s.store.log(s.held, ["one", "two"])),
+    ),
+    Event.STAGE: (Carrier("stage", lambda s: s.store.stage(s.held, BY_WORKER, "watermark")),),
+    Event.COMPLETE: (_finishing(Event.COMPLETE),),
+    Event.FAIL: (_finishing(Event.FAIL),),
+    Event.TIMEOUT: (
+        _finishing(Event.TIMEOUT, Reason.DEADLINE),
+        Carrier("sweep", lambda s: s.store.sweep(BY_WATCHDOG), prepare=make_lost),
+    ),
+    Event.RETRY: (Carrier("retry", lambda s: s.store.retry(ID, BY_PERSON), State.FAILED),),
+    Event.CANCEL: (Carrier("cancel", lambda s: s.store.cancel(ID, BY_PERSON)),),
+    Event.STOPPED: (_finishing(Event.STOPPED, Reason.USER, State.CANCELLING),),
+    Event.PAUSE: (Carrier("pause", lambda s: s.store.pause(ID, BY_PERSON)),),
+    Event.SUSPEND: (_finishing(Event.SUSPEND, Reason.SHUTDOWN),),
+    Event.RESUME: (Carrier("resume", lambda s: s.store.resume(ID, BY_PERSON), State.PAUSED),),
+    Event.REQUEUE: (Carrier("requeue", lambda s: s.store.requeue(BY_WATCHDOG, QUEUE), State.PENDING, make_ticketless),),
+}
+"""The scripts that carry each event. GIVE_UP only ever follows a TIMEOUT in the same script."""
+
+PURGE = Carrier("purge", lambda s: s.store.purge(), State.SUCCESS, make_outdated)
+
+ALL: tuple[Carrier, ...] = (*(carrier for carriers in CARRIERS.values() for carrier in carriers), PURGE)
+"""Every call that changes something, with a state in which it does."""
+
+
+def set_up(scene: Scene, carrier: Carrier, state: State | None = None) -> None:
+    """Prepare a database in which the carrier's call has something to do."""
+    if (state or carrier.state) is not None:
+        put(scene, state or carrier.state)  # type: ignore[arg-type]
+    carrier.prepare(scene)
+
+
+def fire(scene: Scene, carrier: Carrier) -> str:
+    """Make the call; return the word of the script's answer, `moved` or `kept` for a watchdog's step."""
+    with suppress(StaleAttempt, TaskNotFound):
+        carrier.call(scene)
+    word = scene.store.reply[0]
+    if isinstance(word, int):
+        return "moved" if scene.store.reply[1] else "kept"
+    return scene.store.word
+
+
+def ever_held(state: State) -> bool:
+    """Tell whether `put` brings a task into this state by way of an attempt."""
+    return state in RUNNING or state in FINAL - {State.CANCELLED} or state in WAITING_FOR_TIME - {State.SCHEDULED}

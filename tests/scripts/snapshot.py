@@ -1,0 +1,29 @@
+"""The whole database as one value, to prove that a call changed nothing at all."""
+
+from typing import Any
+
+from redis import Redis
+
+
+def snapshot(redis: Redis) -> dict[str, tuple[Any, ...]]:
+    """Return every key with its type, the moment it expires, and all it holds."""
+    return {key: _content(redis, key) for key in sorted(redis.scan_iter(count=1000))}
+
+
+def _content(redis: Redis, key: str) -> tuple[Any, ...]:
+    kind = str(redis.type(key))
+    readers = {
+        "string": lambda: redis.get(key),
+        "list": lambda: redis.lrange(key, 0, -1),
+        "set": lambda: sorted(redis.smembers(key)),
+        "hash": lambda: redis.hgetall(key),
+        "zset": lambda: redis.zrange(key, 0, -1, withscores=True),
+        "stream": lambda: (redis.xrange(key), redis.xinfo_stream(key)),
+    }
+    return kind, redis.pexpiretime(key), readers[kind]()
+
+
+def difference(before: dict[str, tuple[Any, ...]], after: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, Any]]:
+    """Return what changed between two snapshots, for the message of a failed assertion."""
+    names = before.keys() | after.keys()
+    return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}

@@ -1,0 +1,165 @@
+"""Wrong types and corrupt fields: every script finds them before its first write and names what is wrong."""
+
+import inspect
+import itertools
+import re
+from collections.abc import Iterator
+
+import pytest
+from audit import audit
+from ghostless.jobs.errors import CorruptRecord
+from ghostless.jobs.keys import Keys
+from ghostless.jobs.store import Claim
+from ghostless.statemachine import Event, State
+from redis import Redis
+from scripts.seeding import ALL, ID, QUEUE, Carrier, Scene, finish, fire, scene, set_up, submission
+from scripts.snapshot import difference, snapshot
+
+OTHER = Claim("w2", (QUEUE,), "cc33")
+
+
+def _submit_all(stage: Scene):
+    return stage.store.submit(submission(owner="ann", metadata_json="{}", idempotency_key="k1"))
+
+
+def _another_waits(stage: Scene) -> None:
+    stage.store.submit(submission("t2"))
+
+
+RICH = (
+    Carrier("submit", _submit_all, None),
+    Carrier("submit", lambda s: s.store.submit(submission(delay=60_000)), None),
+    Carrier("finish", lambda s: finish(s, Event.COMPLETE, claim=OTHER), prepare=_another_waits),
+    Carrier("finish", lambda s: finish(s, Event.COMPLETE), State.CANCELLING),
+    Carrier("finish", lambda s: finish(s, Event.FAIL), State.PAUSING),
+    Carrier("cancel", lambda s: s.store.cancel(ID, "tester"), State.PENDING),
+    Carrier("cancel", lambda s: s.store.cancel(ID, "tester"), State.RETRY_WAITING),
+)
+"""Calls that touch keys which the plain ones leave alone."""
+
+BATCH = {"release", "sweep", "requeue", "purge"}
+
+
+def touched(redis: Redis, carrier: Carrier) -> set[str]:
+    """Return every key that the carrier's script names to Redis, as MONITOR sees it."""
+    stage = scene(redis)
+    set_up(stage, carrier)
+    with redis.monitor() as monitor:
+        carrier.call(stage)
+        redis.echo("that was it")
+        found: set[str] = set()
+        for command in _of_scripts(monitor):
+            found |= set(re.findall(r"(?:ghostless|rq):[^\s\"]+", command))
+    return {key for key in found if not key.startswith("rq:pubsub:") and key != stage.keys.live}
+
+
+def _of_scripts(monitor) -> Iterator[str]:
+    for seen in monitor.listen():
+        if seen["command"].startswith("ECHO"):
+            return
+        if seen["client_type"] == "lua" and not seen["command"].startswith("PUBLISH"):
+            yield seen["command"]
+
+
+def right_type(keys: Keys, key: str) -> str:
+    """Return the type that a key must have: the first word of its function's docstring."""
+    for name, function in inspect.getmembers(Keys, lambda member: isinstance(member, property) or callable(member)):
+        kind = (inspect.getdoc(function) or "").split(":")[0].split(" ")[0]
+        if kind in ("hash", "string", "list", "zset", "stream"):
+            whole = isinstance(function, property)
+            known = getattr(keys, name) if whole else getattr(keys, name)("")
+            if key == known or (not whole and key.startswith(known)):
+                return kind
+    return {"rq:queues": "set", "rq:suspended": "string"}[key]
+
+
+def spoil(redis: Redis, key: str, kind: str) -> None:
+    """Replace whatever stands at a key by something small of another type."""
+    redis.delete(key)
+    writers = {
+        "string": lambda: redis.set(key, "of another type"),
+        "list": lambda: redis.rpush(key, "of another type"),
+        "zset": lambda: redis.zadd(key, {"of another type": 1}),
+    }
+    writers[kind]()
+
+
+@pytest.mark.parametrize("carrier", [*ALL, *RICH], ids=lambda carrier: f"{carrier.verb}-{carrier.state}")
+def test_a_wrong_type_at_any_key_stops_the_script_before_its_first_write(redis: Redis, carrier: Carrier) -> None:
+    """Whatever key has the wrong type: the answer names it and not a byte changed, or the move is whole."""
+    stage, keys, names = scene(redis), Keys(), touched(redis, carrier)
+    assert len(names) >= 2
+    for key, kind in itertools.product(sorted(names), ("string", "list", "zset")):
+        if kind != right_type(keys, key):
+            stage.start_over()
+            set_up(stage, carrier)
+            spoil(redis, key, kind)
+            assert_all_or_nothing(stage, carrier, key)
+
+
+def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
+    """Make the call beside a damaged key, and check that it did nothing, or all of its work, or set the task aside."""
+    before, raised = snapshot(stage.redis), None
+    try:
+        word = fire(stage, carrier)
+    except CorruptRecord as error:
+        word, raised = "damaged", str(error)
+    changed = difference(before, snapshot(stage.redis)).keys()
+    where = (key, stage.redis.type(key), word, raised)
+    if word in ("moved", "claimed"):
+        violations = audit(stage.redis, stage.keys, [] if carrier.verb == "purge" else [ID])
+        assert [] == [violation for violation in violations if ID in violation and key not in violation], where
+    elif carrier.verb in BATCH:
+        problems = [raised] if raised else stage.store.reply[2:]
+        assert any(key in problem for problem in problems), where
+        assert changed <= {*indices(stage), stage.keys.quarantine, stage.keys.watchdog}, where
+    elif word == "empty":
+        assert [key in problem for problem in stage.redis.hvals(stage.keys.quarantine)] == [True], where
+        assert changed <= {*indices(stage), stage.keys.quarantine}
+    else:
+        assert word in ("damaged", "purged", "suspended"), where
+        assert raised is None or key in raised, where
+        assert set() == changed, where
+
+
+def indices(stage: Scene) -> set[str]:
+    """Return the indices that a batch takes a damaged member from, or puts it further back in."""
+    keys = stage.keys
+    return {keys.due, keys.deadlines, keys.retention, keys.pending(QUEUE), keys.rq_queue(QUEUE)}
+
+
+NOT_NUMBERS = ("", "one", "1.5", "-1", "inf", "nan", "1e30", "0x1g")
+FIELDS = [
+    *((field, value) for field in ("attempt", "failures", "timeouts", "losses", "entries") for value in NOT_NUMBERS),
+    *((field, value) for field in ("entered_at", "timeout_at") for value in NOT_NUMBERS),
+    *(("state", value) for value in ("", "NOWHERE", "processing", State.TIMEOUT, None)),
+    *(("policy", value) for value in ("", "1,2", "a,b,c,d,e,f,g", "1,2,3,4,5,6,7,8", "1,2,3,4,5,6,-7", None)),
+    ("queue", None),
+    ("entered_at", None),
+]
+ON_ONE_TASK = [
+    carrier for carrier in (*ALL, *RICH) if carrier.verb not in (*BATCH, "claim") and carrier.state is not None
+]
+SUBMIT_AGAIN = Carrier("submit", lambda s: s.store.submit(submission()), State.PENDING)
+
+
+@pytest.mark.parametrize(("field", "value"), FIELDS)
+def test_a_corrupt_field_is_named_and_nothing_is_written(redis: Redis, field: str, value: str | None) -> None:
+    """Every verb that acts on one task answers a corrupt field of it with an error that names task and field."""
+    stage = scene(redis)
+    for carrier in (*ON_ONE_TASK, SUBMIT_AGAIN):
+        stage.start_over()
+        set_up(stage, carrier)
+        corrupt(stage, field, value)
+        before = snapshot(redis)
+        with pytest.raises(CorruptRecord, match=f"{stage.keys.task(ID)} field {field}") as caught:
+            carrier.call(stage)
+        assert {} == difference(before, snapshot(redis)), (carrier.verb, str(caught.value))
+
+
+def corrupt(stage: Scene, field: str, value: str | None) -> None:
+    """Overwrite a field of the task, or remove it."""
+    if value is None:
+        stage.redis.hdel(stage.keys.task(ID), field)
+    else:
+        stage.redis.hset(stage.keys.task(ID), field, value)

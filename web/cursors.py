@@ -1,0 +1,43 @@
+"""Places in the history, as clients hold them: `<epoch>.<ms>-<sequence>`."""
+
+import re
+from dataclasses import dataclass
+
+EntryId = tuple[int, int]
+"""The id of a history entry, comparable: milliseconds and a sequence number."""
+
+ORIGIN: EntryId = (0, 0)
+"""Before every entry."""
+
+_CURSOR = re.compile(r"([0-9A-Za-z]{1,32})\.([0-9]{1,20})-([0-9]{1,20})")
+_LARGEST = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place in the history of one database; the epoch tells a flushed or restored database from this one."""
+
+    epoch: str
+    at: EntryId
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor | None":
+        """Read what a client sent; None when it is no cursor."""
+        match = _CURSOR.fullmatch(text)
+        if match is None or max(int(match[2]), int(match[3])) > _LARGEST:
+            return None
+        return cls(match[1], (int(match[2]), int(match[3])))
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{to_text(self.at)}"
+
+
+def to_text(entry_id: EntryId) -> str:
+    """Return the form that Redis knows."""
+    return f"{entry_id[0]}-{entry_id[1]}"
+
+
+def from_text(entry_id: str) -> EntryId:
+    """Read the form that Redis uses. Raises ValueError for anything else."""
+    milliseconds, _, sequence = entry_id.partition("-")
+    return int(milliseconds), int(sequence)

@@ -1,0 +1,50 @@
+"""What the routes share: the core, the hub, and how a task is shown."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from flask import current_app
+
+from ..jobs.client import Client
+from ..jobs.model import Task
+from .hub import Hub
+from .past import Past
+
+EPOCH_AGE = 2.0
+"""Seconds that the database's id is remembered. An old one only makes a client fetch once more, never miss a move."""
+
+
+@dataclass(slots=True)
+class Desk:
+    """One application's dependencies; they touch Redis when first used, not when made."""
+
+    client: Client
+    past: Past
+    hub: Hub
+    _epoch: str = ""
+    _epoch_read_at: float = field(default=-EPOCH_AGE)
+
+    @classmethod
+    def over(cls, client: Client) -> "Desk":
+        """Return a desk for this core."""
+        past = Past(client.reads)
+        return cls(client, past, Hub(past))
+
+    def epoch(self) -> str:
+        """Return the id of the database. Read it before a task: then its cursor can only be too old, never too new."""
+        if self.hub.started:
+            return self.hub.position.epoch
+        if time.monotonic() - self._epoch_read_at >= EPOCH_AGE:
+            self._epoch = self.client.reads.epoch()
+            self._epoch_read_at = time.monotonic()
+        return self._epoch
+
+    def shown(self, task: Task, epoch: str) -> dict[str, Any]:
+        """Return a task's public view, with the cursor from which a stream goes on behind it."""
+        return task.to_dict() | {"cursor": f"{epoch}.{task.cursor}"}
+
+
+def desk() -> Desk:
+    """Return the desk of the application that serves this request."""
+    return cast(Desk, current_app.extensions["ghostless"])

@@ -1,0 +1,68 @@
+"""Routes of streams."""
+
+from collections.abc import Iterable
+
+from flask import Blueprint, Response, request
+from flask.typing import ResponseReturnValue
+
+from ..jobs.errors import RedisUnavailable
+from .desk import Desk, desk
+from .frames import retry
+from .hub import HubClosed
+from .models import EventsQuery, ResumeQuery, read_query
+from .names import task_id
+from .sse import Stream
+from .watch import Watch
+
+EVENT_STREAM = "text/event-stream"
+
+routes = Blueprint("events", __name__, url_prefix="/api")
+
+
+@routes.get("/events")
+def events() -> ResponseReturnValue:
+    """Stream what happens to the tasks that match all filters; without a filter, to all tasks."""
+    wanted = read_query(EventsQuery, several=["task"])
+    return _stream(Watch(frozenset(wanted.task), wanted.owner, wanted.type, wanted.queue), wanted)
+
+
+@routes.get("/tasks/<given_id>/events")
+def task_events(given_id: str) -> ResponseReturnValue:
+    """Stream what happened and happens to one task."""
+    wanted = read_query(ResumeQuery)
+    return _stream(Watch(frozenset({task_id(given_id)})), wanted)
+
+
+def _stream(watch: Watch, wanted: ResumeQuery) -> Response:
+    last_event_id = request.headers.get("Last-Event-ID") or wanted.last_event_id or None
+    try:
+        return _opened(desk(), watch, last_event_id)
+    except (HubClosed, RedisUnavailable):
+        # A browser's EventSource gives up for good after any other status than 200.
+        if EVENT_STREAM not in request.headers.get("Accept", ""):
+            raise
+        return _answer([retry()])
+
+
+def _opened(here: Desk, watch: Watch, last_event_id: str | None) -> Response:
+    inbox = here.hub.subscribe(watch)  # first, so that nothing falls between what is replayed and what is live
+    try:
+        stream = Stream(here.hub, here.past, watch, inbox)
+        is_open = stream.start(last_event_id)
+    except BaseException:
+        here.hub.unsubscribe(inbox)
+        raise
+    if not is_open:
+        here.hub.unsubscribe(inbox)
+        return Response(status=204)
+    answer = _answer(stream)
+    # Not in the generator's `finally`: a client that leaves before the first byte never starts it.
+    answer.call_on_close(lambda: here.hub.unsubscribe(inbox))
+    return answer
+
+
+def _answer(blocks: Iterable[bytes]) -> Response:
+    answer = Response(blocks, content_type=EVENT_STREAM)
+    answer.headers["Cache-Control"] = "no-store"
+    answer.headers["X-Accel-Buffering"] = "no"
+    return answer

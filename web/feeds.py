@@ -1,0 +1,150 @@
+"""The two threads of the hub: each reads Redis on its own connection and survives whatever happens to it."""
+
+import json
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from ..jobs.connection import BLOCK, connect_like
+from ..jobs.errors import CorruptRecord, GhostlessError
+from ..jobs.keys import Keys
+from ..jobs.model import Entry
+from .cursors import ORIGIN, Cursor, EntryId, from_text, to_text
+from .frames import Live, Moment
+
+READ_AT_ONCE = 512
+"""Entries of the history that one read returns at most."""
+
+BACKOFF = (0.1, 2.0)
+"""Seconds between attempts to reach Redis again: the first, and the most."""
+
+log = logging.getLogger(__name__)
+
+Fields = Mapping[str, str]
+
+
+class Listeners(Protocol):
+    """What a feed knows of the hub."""
+
+    @property
+    def position(self) -> Cursor: ...
+    @property
+    def subscribers(self) -> int: ...
+    def beat(self, name: str) -> None: ...
+    def paused(self, seconds: float) -> bool: ...
+    def publish(self, moments: list[Moment], position: EntryId) -> None: ...
+    def tell(self, live: Live) -> None: ...
+    def restart(self, reason: str) -> None: ...
+
+
+class Feed(ABC):
+    """A loop around one blocking read."""
+
+    name = ""
+
+    def __init__(self, redis: Redis, keys: Keys, hub: Listeners) -> None:
+        # The socket's time-out (5 s) is longer than the read blocks (2 s), and shorter than a dead peer stays silent.
+        self._redis = connect_like(redis)
+        self._keys, self._hub = keys, hub
+
+    def run(self) -> None:
+        """Read until the hub stops; while Redis is away, try again ever more slowly."""
+        failures = 0
+        try:
+            while self._hub.paused(self._delay(failures)):
+                self._hub.beat(self.name)
+                failures = failures + 1 if self._failed() else 0
+        finally:
+            self._redis.close()
+
+    def _failed(self) -> bool:
+        try:
+            self.step()
+        except (RedisError, GhostlessError, OSError) as error:
+            log.warning("the %s feed lost Redis and goes on when it is back: %s", self.name, error)
+            return True
+        return False
+
+    @staticmethod
+    def _delay(failures: int) -> float:
+        first, most = BACKOFF
+        # Jittered: many processes lost the same Redis at the same moment.
+        return random.uniform(0.5, 1) * min(most, first * 2**failures) if failures else 0.0
+
+    @abstractmethod
+    def step(self) -> None:
+        """Wait for what comes next and hand it to the hub. Raises RedisError."""
+
+
+class HistoryFeed(Feed):
+    """Follows the stream of all transitions; goes on after an outage where it was."""
+
+    name = "history"
+
+    def step(self) -> None:
+        """Hand out the next entries, unless the history is no longer the one that was followed."""
+        position = self._hub.position
+        here = to_text(position.at)
+        # One pipeline, so one connection: the entry we stand on, the entries after it and the epoch are of the same
+        # server, also when it was replaced a moment ago.
+        with self._redis.pipeline(transaction=False) as pipeline:
+            pipeline.xrange(self._keys.history, here, here)
+            pipeline.xread({self._keys.history: here}, count=READ_AT_ONCE, block=round(BLOCK * 1000))
+            pipeline.get(self._keys.epoch)
+            standing, read, epoch = cast(
+                tuple[list[Any], list[tuple[str, list[tuple[str, Fields]]]] | None, str | None], pipeline.execute()
+            )
+        if not self._hub.paused(0):
+            return
+        if epoch != position.epoch:
+            self._hub.restart("epoch")
+        elif not standing and not self._was_deleted(position.at):
+            self._hub.restart("rewound")
+        elif read:
+            entries = read[0][1]
+            self._hub.publish([moment for entry in entries if (moment := _moment(*entry))], from_text(entries[-1][0]))
+
+    def _was_deleted(self, at: EntryId) -> bool:
+        """Tell whether the entry is missing because its task was purged, and not because Redis lost it."""
+        if at == ORIGIN:
+            return True
+        stream = cast(Mapping[str, Any], self._redis.xinfo_stream(self._keys.history))
+        return from_text(stream["max-deleted-entry-id"]) >= at
+
+
+def _moment(entry_id: str, stored: Fields) -> Moment | None:
+    try:
+        return Moment(Entry.from_fields(entry_id, stored))
+    except CorruptRecord as error:
+        # One damaged entry must not stop the others; the doctor reports it.
+        log.error("%s", error)
+        return None
+
+
+class LiveFeed(Feed):
+    """Hears progress and log lines while it is connected; what is said meanwhile is nobody's loss."""
+
+    name = "live"
+
+    def step(self) -> None:
+        """Listen until the connection breaks or the hub stops."""
+        with self._redis.pubsub(ignore_subscribe_messages=True) as pubsub:
+            pubsub.subscribe(self._keys.live)
+            while self._hub.paused(0):
+                self._hub.beat(self.name)
+                message = cast(Mapping[str, Any] | None, pubsub.get_message(timeout=BLOCK))
+                if message and self._hub.subscribers:
+                    self._tell(message["data"])
+
+    def _tell(self, text: str) -> None:
+        try:
+            live = Live(json.loads(text))
+        except (ValueError, KeyError, TypeError) as error:
+            log.error("a message on %s is neither progress nor log: %s", self._keys.live, error)
+            return
+        self._hub.tell(live)

@@ -1,0 +1,52 @@
+"""What every request must pass and every answer carries, whatever the route."""
+
+from flask import Flask, Response, request
+
+from .problems import Refusal
+
+BODY_LIMIT = 2 * 1024 * 1024
+"""Most bytes of a request body: params and metadata of 1 MiB each."""
+
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN_PAGES = frozenset({"same-origin", "none"})
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def install(app: Flask) -> None:
+    """Put the guards before and after all routes."""
+    app.config["MAX_CONTENT_LENGTH"] = BODY_LIMIT
+    app.url_map.merge_slashes = False  # a redirect would repeat what a client sent in a page
+    app.before_request(refuse_strangers)
+    app.before_request(refuse_other_bodies)
+    app.after_request(add_headers)
+
+
+def refuse_strangers() -> None:
+    """Let a browser change something only for pages of this origin; other programs send none of these headers."""
+    if request.method in _READING:
+        return
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    # Browsers leave Sec-Fetch-Site out on plain HTTP beyond localhost; there the Origin must do.
+    own = site in _OWN_PAGES if site is not None else origin is None or origin.partition("://")[2] == request.host
+    if not own:
+        raise Refusal(403, "cross-site", "Not from here", "A page of another site cannot change anything here.")
+
+
+def refuse_other_bodies() -> None:
+    """Take nothing but JSON: a form on another site can send everything else without asking."""
+    has_body = bool(request.content_length) or "Transfer-Encoding" in request.headers
+    if request.method not in _READING and has_body and request.mimetype != "application/json":
+        raise Refusal(415, "not-json", "Only JSON is taken", "Content-Type: expected application/json")
+
+
+def add_headers(response: Response) -> Response:
+    """Give every answer its security headers; a route that set one keeps its own."""
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response

@@ -1,0 +1,227 @@
+"""The one place of a process that follows the history, and hands what happens to whoever listens.
+
+It knows threads only; under gevent's patches they are greenlets. However many clients listen, Redis sees two
+connections: one that waits for entries of the history, one that hears progress and log lines.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+
+from ..jobs.errors import GhostlessError
+from .cursors import ORIGIN, Cursor, EntryId
+from .feeds import HistoryFeed, LiveFeed
+from .frames import Live, Moment
+from .past import Past
+from .watch import Batch, Reset, Subject, Subscription, Watch, places_of
+
+RING = 4096
+"""Newest moves kept in memory, so that clients which were away for a moment cost Redis nothing."""
+
+SUBSCRIBERS_LIMIT = 9_000
+"""Clients of one process; under the connections that the server allows, so that plain requests still get in."""
+
+SILENCE = 30.0
+"""Seconds after which a feed that should have come round counts as dead."""
+
+log = logging.getLogger(__name__)
+
+
+class HubClosed(GhostlessError):
+    """The process is stopping, or has as many listeners as it can serve: come back in a moment."""
+
+    def __init__(self) -> None:
+        super().__init__("no further listener can be served right now")
+
+
+class Hub:
+    """Follows one database from its first subscriber on. Safe to use from several threads."""
+
+    def __init__(self, past: Past) -> None:
+        self._past = past
+        self._lock = threading.Lock()
+        self._starting = threading.Lock()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._beats: dict[str, float] = {}
+        self._places: dict[tuple[str, str], set[Subscription]] = {}
+        self._subscribers = 0
+        self._position = Cursor("", ORIGIN)
+        self._ring: deque[Moment] = deque()
+        self._ring_from: EntryId = ORIGIN
+
+    # For those who listen
+
+    def subscribe(self, watch: Watch) -> Subscription:
+        """Return an inbox for everything that happens from now on. Raises HubClosed, RedisUnavailable."""
+        self._start()
+        subscription = Subscription(watch)
+        with self._lock:
+            if not self.alive or self._subscribers >= SUBSCRIBERS_LIMIT:
+                raise HubClosed
+            self._subscribers += 1
+            for place in watch.places():
+                self._places.setdefault(place, set()).add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Forget an inbox; once is enough, twice does no harm."""
+        with self._lock:
+            found = False
+            for place in subscription.watch.places():
+                inboxes = self._places.get(place, set())
+                found |= subscription in inboxes
+                inboxes.discard(subscription)
+                if not inboxes:
+                    self._places.pop(place, None)
+            self._subscribers -= found
+
+    @contextmanager
+    def subscribed(self, watch: Watch) -> Generator[Subscription]:
+        """Listen while the block runs."""
+        subscription = self.subscribe(watch)
+        try:
+            yield subscription
+        finally:
+            self.unsubscribe(subscription)
+
+    def take(self, subscription: Subscription, seconds: float) -> Batch:
+        """Return what came in, waiting at most this long for something."""
+        subscription.signal.wait(max(0.0, seconds))
+        with self._lock:
+            return subscription.take(self._position)
+
+    def recent(self, after: Cursor) -> list[Moment] | None:
+        """Return every move after a place from memory; None when memory does not reach back that far."""
+        with self._lock:
+            newest = self._position
+            if after.epoch != newest.epoch or not self._ring_from <= after.at <= newest.at:
+                return None
+            found: deque[Moment] = deque()
+            for moment in reversed(self._ring):
+                if moment.at <= after.at:
+                    break
+                found.appendleft(moment)
+        return list(found)
+
+    @property
+    def position(self) -> Cursor:
+        """Up to where the history was read."""
+        return self._position
+
+    @property
+    def started(self) -> bool:
+        """Whether anybody ever listened in this process."""
+        return bool(self._threads)
+
+    @property
+    def subscribers(self) -> int:
+        """How many listen now."""
+        return self._subscribers
+
+    @property
+    def alive(self) -> bool:
+        """Whether both feeds still come round; true as long as nobody ever listened."""
+        now = time.monotonic()
+        fresh = all(now - beat < SILENCE for beat in list(self._beats.values()))
+        return not self._stop.is_set() and fresh and all(thread.is_alive() for thread in self._threads)
+
+    # Life
+
+    def close(self) -> None:
+        """End every subscription and both feeds; what comes later is refused. Does not wait."""
+        with self._lock:
+            self._stop.set()
+            self._close_all()
+
+    def join(self, seconds: float) -> None:
+        """Wait until the feeds have ended, at most this long for each."""
+        for thread in self._threads:
+            thread.join(seconds)
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._threads or self._stop.is_set():
+                return
+            position = self._past.newest()
+            self._go_on_from(position)
+            redis, keys = self._past.redis, self._past.keys
+            history, live = HistoryFeed(redis, keys, self), LiveFeed(redis, keys, self)
+            self._threads = [self._thread("history", history.run), self._thread("live", live.run)]
+
+    def _thread(self, name: str, run: Callable[[], None]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                run()
+            finally:
+                # Ended by a fault of ours: let nobody wait for what will not come.
+                if not self._stop.is_set():
+                    log.critical("the hub's %s feed ended", name)
+                    with self._lock:
+                        self._close_all()
+
+        self.beat(name)
+        thread = threading.Thread(target=guarded, name=f"hub-{name}", daemon=True)
+        thread.start()
+        return thread
+
+    # For the feeds
+
+    def beat(self, name: str) -> None:
+        """Note that a feed came round."""
+        self._beats[name] = time.monotonic()
+
+    def paused(self, seconds: float) -> bool:
+        """Wait; tell whether the hub still runs afterwards."""
+        return not self._stop.wait(seconds)
+
+    def publish(self, moments: Sequence[Moment], position: EntryId) -> None:
+        """Hand out moves, and note up to where the history is read."""
+        with self._lock:
+            for moment in moments:
+                self._remember(moment)
+                for subscription in self._interested(moment.entry):
+                    subscription.push(moment)
+            self._position = Cursor(self._position.epoch, position)
+
+    def tell(self, live: Live) -> None:
+        """Hand out a progress report or a log line."""
+        with self._lock:
+            for subscription in self._interested(live):
+                if subscription.watch.live:
+                    subscription.tell(live)
+
+    def restart(self, reason: str) -> None:
+        """Go on from the end of another history than the one followed so far. Raises RedisUnavailable."""
+        position = self._past.newest()
+        log.warning("the history is another one (%s); every stream is told", reason)
+        self._go_on_from(position, reason)
+
+    def _go_on_from(self, position: Cursor, reason: str = "") -> None:
+        with self._lock:
+            self._position = position
+            self._ring.clear()
+            self._ring_from = position.at
+            for subscription in self._all() if reason else ():
+                subscription.reset(Reset(reason, position))
+
+    def _remember(self, moment: Moment) -> None:
+        self._ring.append(moment)
+        if len(self._ring) > RING:
+            self._ring_from = self._ring.popleft().at
+
+    def _interested(self, subject: Subject) -> list[Subscription]:
+        candidates: Iterable[Subscription] = (
+            inbox for place in places_of(subject) for inbox in self._places.get(place, ())
+        )
+        return [inbox for inbox in candidates if inbox.watch.accepts(subject)]
+
+    def _all(self) -> set[Subscription]:
+        return {inbox for inboxes in self._places.values() for inbox in inboxes}
+
+    def _close_all(self) -> None:
+        for subscription in self._all():
+            subscription.close()

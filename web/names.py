@@ -1,0 +1,23 @@
+"""Ids and names in a path, checked before anything looks them up."""
+
+import re
+
+from .models import ID_PATTERN, NAME_PATTERN
+from .problems import Refusal
+
+
+def task_id(given: str) -> str:
+    """Return the id. Raises Refusal (404) when no task can have it."""
+    return _checked("id", given, ID_PATTERN)
+
+
+def queue_name(given: str) -> str:
+    """Return the name. Raises Refusal (404) when no queue can have it."""
+    return _checked("queue", given, NAME_PATTERN)
+
+
+def _checked(name: str, given: str, pattern: str) -> str:
+    if re.fullmatch(pattern, given) and not given.endswith("\n"):
+        return given
+    detail = f"{name}: expected text matching {pattern}"
+    raise Refusal(404, f"invalid-{name}", "Nothing has this name", detail, [{"parameter": name, "detail": detail}])

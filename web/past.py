@@ -1,0 +1,164 @@
+"""What already happened, read for streams: where the history stands, what it still has, and the moves of tasks."""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ..jobs.errors import CorruptRecord, TaskNotFound
+from ..jobs.model import Entry, Task
+from ..jobs.reads import Reads
+from ..jobs.scripts import translated
+from .cursors import ORIGIN, Cursor, EntryId, from_text, to_text
+from .frames import Moment
+from .watch import Watch
+
+PAGE = 500
+"""Entries that one read returns."""
+
+PAGES_LIMIT = 100
+"""Pages of the whole history that one replay looks through; who is further behind fetches anew."""
+
+READERS = 16
+"""Replays that read at the same time, so that a storm of clients does not become a storm of connections."""
+
+
+class TooFarBehind(Exception):
+    """A replay would read more of the history than it is worth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One task as a stream sees it: its state, and the ids of its moves."""
+
+    task: Task
+    entries: tuple[EntryId, ...]
+
+    @classmethod
+    def read(cls, task_id: str, stored: Mapping[str, str]) -> "Story":
+        """Read a task's hash. Raises CorruptRecord."""
+        task = Task.from_fields(task_id, stored)
+        try:
+            ids = [stored[f"h{index}"] for index in range(1, int(stored["entries"]) + 1)]
+            return cls(task, tuple(map(from_text, ids)))
+        except (KeyError, ValueError) as error:
+            raise CorruptRecord(f"task {task_id}: {type(error).__name__} {error}") from error
+
+    def is_over(self, at: EntryId) -> bool:
+        """Tell whether the task is final, and who has seen everything up to `at` has seen that."""
+        return self.task.is_final and self.entries[-1] <= at
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The history and some tasks at one moment."""
+
+    newest: Cursor
+    deleted: EntryId  # the newest entry that a purge removed
+    cursor_found: bool
+    stories: Mapping[str, Story]
+
+    def doubt(self, cursor: Cursor) -> str | None:
+        """Say why the moves after a cursor may not be all there; None when they are.
+
+        A named task's moves live as long as the task. Others may have been purged since the cursor.
+        """
+        if cursor.epoch != self.newest.epoch:
+            return "epoch"
+        if cursor.at > self.newest.at:
+            return "ahead"
+        if not self.stories and self.deleted > cursor.at:
+            return "purged"
+        never_was = not self.cursor_found and cursor.at != ORIGIN and cursor.at > self.deleted
+        return "lost" if never_was else None
+
+
+class Past:
+    """Reads of the history. Safe to use from several threads; each call raises RedisUnavailable."""
+
+    def __init__(self, reads: Reads) -> None:
+        self.redis, self.keys = reads.redis, reads.keys
+        self._reads = reads
+        self._gate = threading.BoundedSemaphore(READERS)
+
+    def newest(self) -> Cursor:
+        """Return where the history ends now."""
+        return self.look().newest
+
+    def task(self, task_id: str) -> Task:
+        """Return a task whole. Raises TaskNotFound, CorruptRecord."""
+        with self._gate:
+            return self._reads.task(task_id)
+
+    def look(self, tasks: Sequence[str] = (), cursor: Cursor | None = None) -> Snapshot:
+        """Return the history's shape and these tasks at one moment. Raises TaskNotFound, CorruptRecord."""
+        here = to_text(cursor.at if cursor else ORIGIN)
+        with self._gate, translated(), self.redis.pipeline(transaction=True) as pipeline:
+            pipeline.get(self.keys.epoch)
+            pipeline.xinfo_stream(self.keys.history)
+            pipeline.xrange(self.keys.history, here, here)
+            for task_id in tasks:
+                pipeline.hgetall(self.keys.task(task_id))
+            epoch, stream, found, *hashes = pipeline.execute(raise_on_error=False)
+        newest, deleted = _ends(stream)
+        stories = {task_id: self._story(task_id, stored) for task_id, stored in zip(tasks, hashes, strict=True)}
+        return Snapshot(Cursor(epoch or self._reads.epoch(), newest), deleted, bool(found), stories)
+
+    def stories(self, tasks: Iterable[str]) -> list[Story]:
+        """Return those of the tasks that were not purged."""
+        tasks = list(tasks)
+        with self._gate, translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for task_id in tasks:
+                pipeline.hgetall(self.keys.task(task_id))
+            hashes = cast(list[dict[str, str]], pipeline.execute())
+        return [Story.read(task_id, stored) for task_id, stored in zip(tasks, hashes, strict=True) if stored]
+
+    def _story(self, task_id: str, stored: Any) -> Story:
+        if isinstance(stored, Exception):
+            raise CorruptRecord(f"task {task_id}: {stored}")
+        if not stored:
+            self._reads.task(task_id)  # raises TaskNotFound, which knows whether it was purged
+            raise TaskNotFound(task_id)
+        return Story.read(task_id, stored)
+
+    def moves_of(self, stories: Mapping[str, Story], after: EntryId) -> Iterator[list[Moment]]:
+        """Yield the tasks' own moves after a place, oldest first, by pages. Raises CorruptRecord."""
+        ids = sorted(at for story in stories.values() for at in story.entries if at > after)
+        for start in range(0, len(ids), PAGE):
+            yield self._entries(ids[start : start + PAGE])
+
+    def _entries(self, ids: Sequence[EntryId]) -> list[Moment]:
+        with self._gate, translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for at in map(to_text, ids):
+                pipeline.xrange(self.keys.history, at, at)
+            pages = cast(list[list[tuple[str, dict[str, str]]]], pipeline.execute())
+        if not all(pages):
+            missing = next(at for at, page in zip(ids, pages, strict=True) if not page)
+            raise CorruptRecord(f"{self.keys.history}: entry {to_text(missing)} is gone")
+        return [Moment(Entry.from_fields(*page[0])) for page in pages]
+
+    def moves(self, watch: Watch, after: EntryId) -> Iterator[tuple[list[Moment], EntryId]]:
+        """Yield what a watch accepts of the moves after a place, by pages, each with the place it reaches.
+
+        Raises TooFarBehind after `PAGES_LIMIT` pages.
+        """
+        for _ in range(PAGES_LIMIT):
+            with self._gate, translated():
+                page = cast(
+                    list[tuple[str, dict[str, str]]],
+                    self.redis.xrange(self.keys.history, f"({to_text(after)}", "+", count=PAGE),
+                )
+            if not page:
+                return
+            after = from_text(page[-1][0])
+            moments = [Moment(Entry.from_fields(*entry)) for entry in page]
+            yield [moment for moment in moments if watch.accepts(moment.entry)], after
+        raise TooFarBehind
+
+
+def _ends(stream: Any) -> tuple[EntryId, EntryId]:
+    if isinstance(stream, Exception):
+        if "no such key" not in str(stream):
+            raise CorruptRecord(f"history: {stream}")
+        return ORIGIN, ORIGIN
+    return from_text(stream["last-generated-id"]), from_text(stream["max-deleted-entry-id"])

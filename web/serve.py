@@ -1,0 +1,103 @@
+"""The server: gunicorn with gevent workers, so that thousands of streams fit in one process."""
+
+import ipaddress
+import threading
+import time
+import warnings
+from typing import Any, cast
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.workers.ggevent import GeventWorker
+
+from ..app import create_app
+from ..jobs.errors import InvalidSetting
+from ..jobs.settings import Settings
+from .desk import Desk
+
+STOP_POLL = 0.25
+"""Seconds between two looks whether the worker is to stop."""
+
+GRACE = 30
+"""Seconds that a stopping worker lets plain requests run on."""
+
+CONNECTIONS = 10_000
+"""Connections of one worker; idle kept-alive ones count too."""
+
+
+def serve(
+    settings: Settings, host: str = "127.0.0.1", port: int = 8000, workers: int = 1, *, allow_anonymous: bool = False
+) -> None:
+    """Serve until SIGTERM or SIGINT. Does not return: gunicorn ends the process.
+
+    Everyone who reaches the address may do everything, so beyond this host it needs `allow_anonymous`.
+    Raises InvalidSetting for an address that may not be served.
+    """
+    if not (allow_anonymous or _is_loopback(host)):
+        raise InvalidSetting("host", "a loopback address, or allow_anonymous: anyone could cancel every task", host)
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    Server(settings, address, workers).run()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class StreamWorker(GeventWorker):
+    """A worker that does not keep a connection whose stream ended because it stops."""
+
+    def patch(self) -> None:
+        """Make the standard library cooperative."""
+        # The modules that gevent warns of, urllib3 and redis.asyncio, are not used by a worker; TLS to Redis works.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            super().patch()
+
+    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
+        """Serve one request."""
+        answer = super().handle_request(listener_name, req, sock, addr)
+        if not self.alive:
+            raise StopIteration  # how gunicorn closes a connection
+        return answer
+
+
+class Server(BaseApplication):
+    """gunicorn, configured in code. Never preloads: each worker makes its application after gevent's patches."""
+
+    def __init__(self, settings: Settings, address: str, workers: int) -> None:
+        self._settings = settings
+        self._options: dict[str, Any] = {
+            "bind": address,
+            "workers": workers,
+            "worker_class": StreamWorker,
+            "worker_connections": CONNECTIONS,
+            "graceful_timeout": GRACE,
+            "keepalive": 5,
+            "limit_request_line": 8190,  # a stream may name 50 tasks
+            "control_socket_disable": True,
+            "post_worker_init": close_streams_on_stop,
+        }
+        super().__init__()
+
+    def load_config(self) -> None:
+        """Hand gunicorn its settings; environment and files have no say."""
+        for name, value in self._options.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:
+        """Make a worker's application."""
+        return create_app(self._settings)
+
+
+def close_streams_on_stop(worker: Any) -> None:
+    """End a worker's streams as soon as it is to stop: it only stops accepting by itself, and waits for them."""
+    hub = cast(Desk, worker.wsgi.extensions["ghostless"]).hub
+
+    def watch() -> None:
+        while worker.alive:
+            time.sleep(STOP_POLL)
+        hub.close()
+
+    threading.Thread(target=watch, name="stop-watch", daemon=True).start()

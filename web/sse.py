@@ -1,0 +1,185 @@
+"""One stream of server-sent events: what happened, then what happens, without a hole and without a repetition."""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+
+from ..jobs.errors import CorruptRecord, GhostlessError, RedisUnavailable
+from ..statemachine import FINAL, State
+from .cursors import ORIGIN, Cursor, EntryId
+from .frames import Moment, bookmark, frame, opening, retry
+from .hub import Hub
+from .past import Past, Snapshot, TooFarBehind
+from .watch import Batch, Subscription, Watch
+
+HEARTBEAT = 15.0
+"""Seconds between two signs of life; proxies cut a connection that is silent for a minute."""
+
+AGAIN = 1.0
+"""Seconds between attempts to read what a stream missed, while Redis does not answer."""
+
+log = logging.getLogger(__name__)
+
+
+class Stream:
+    """One client's stream. Made, and closed, by the route; iterated once by the server."""
+
+    def __init__(self, hub: Hub, past: Past, watch: Watch, subscription: Subscription) -> None:
+        self._hub, self._past = hub, past
+        self._watch, self._inbox = watch, subscription
+        self._cursor = hub.position  # everything up to here was sent, or is not asked for
+        self._behind = False  # moves after the cursor must be read from Redis first
+        self._reset: str | None = None
+        self._states: dict[str, State | None] = dict.fromkeys(watch.tasks)
+        self._doubt = False  # the tasks may be final without any further move to tell
+
+    # Where it starts
+
+    def start(self, last_event_id: str | None) -> bool:
+        """Find out where to start; False when all that was asked for was sent already and nothing will come.
+
+        Raises TaskNotFound, CorruptRecord, RedisUnavailable.
+        """
+        if last_event_id is None:
+            self._start_fresh()
+            return True
+        cursor = Cursor.parse(last_event_id)
+        if cursor and not self._watch.tasks and self._hub.recent(cursor) is not None:
+            self._cursor, self._behind = cursor, True
+            return True
+        snapshot = self._past.look(sorted(self._watch.tasks), cursor)
+        reason = snapshot.doubt(cursor) if cursor else "unreadable"
+        if cursor and not reason:
+            return self._go_on(cursor, snapshot)
+        self._reset, self._doubt = reason, True
+        self._cursor = snapshot.newest
+        return True
+
+    def _start_fresh(self) -> None:
+        if self._watch.tasks:
+            # From the first move on, so that who comes late still sees how it ended. A client that is cut off while
+            # this is replayed must start over: hence the cursor before every entry, not the newest one.
+            snapshot = self._past.look(sorted(self._watch.tasks))
+            self._cursor, self._behind = Cursor(snapshot.newest.epoch, ORIGIN), True
+
+    def _go_on(self, cursor: Cursor, snapshot: Snapshot) -> bool:
+        self._cursor, self._behind = cursor, True
+        for task_id, story in snapshot.stories.items():
+            if story.is_over(cursor.at):
+                self._states[task_id] = story.task.state
+        return not self._all_final()
+
+    # What it sends
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._first_block()
+        beat_at = time.monotonic() + HEARTBEAT
+        while True:
+            if self._behind:
+                yield from self._catch_up()
+            if self._is_over():
+                yield frame(event="end", data={"tasks": sorted(self._watch.tasks)})
+                return
+            batch = self._hub.take(self._inbox, self._patience(beat_at))
+            chunk = self._told(batch)
+            if batch.closed:
+                yield chunk + retry()
+                return
+            if time.monotonic() >= beat_at:
+                chunk += bookmark(self._cursor)
+                beat_at = time.monotonic() + HEARTBEAT
+            if chunk:
+                yield chunk
+
+    def _first_block(self) -> bytes:
+        if self._reset is None:
+            return opening(self._cursor)
+        return retry() + self._reset_block(self._reset)
+
+    def _reset_block(self, reason: str) -> bytes:
+        # First the news that something is missing, then the cursor behind it: a client cut off between the two asks
+        # again with its old cursor and is told again.
+        return frame(event="reset", data={"reason": reason}) + frame(id=str(self._cursor))
+
+    def _patience(self, beat_at: float) -> float:
+        left = beat_at - time.monotonic()
+        return min(left, AGAIN) if self._behind or self._doubt or self._all_final() else left
+
+    def _told(self, batch: Batch) -> bytes:
+        live = b"".join(live.frame for live in batch.live)
+        if batch.reset:
+            self._restart(batch.reset.cursor)
+            live += self._reset_block(batch.reset.reason)
+        if self._behind or batch.lost:
+            # What came in is read again from Redis, together with what was lost before it.
+            self._behind = True
+            return live
+        return live + self._sent(batch.moments, batch.position.at)
+
+    def _restart(self, position: Cursor) -> None:
+        self._cursor, self._behind, self._doubt = position, False, True
+        self._states = dict.fromkeys(self._watch.tasks)
+
+    def _sent(self, moments: Sequence[Moment], reached: EntryId) -> bytes:
+        """Return the events of those moves that are new to the client, and note how far it is."""
+        epoch, at = self._cursor.epoch, self._cursor.at
+        news = [moment for moment in moments if moment.at > at]
+        for moment in news:
+            if moment.entry.task in self._states:
+                self._states[moment.entry.task] = State(moment.entry.to_state)
+        self._cursor = Cursor(epoch, max(at, reached))
+        return b"".join(moment.frame(epoch) for moment in news)
+
+    # What it missed
+
+    def _catch_up(self) -> Iterator[bytes]:
+        try:
+            yield from filter(None, self._missed_moves())  # an empty chunk would end a chunked response
+            self._behind = False
+        except RedisUnavailable as error:
+            log.info("a stream waits for Redis: %s", error)
+        except (GhostlessError, TooFarBehind) as error:
+            log.warning("a stream cannot be completed, its client is told: %s", error)
+            self._restart(self._hub.position)
+            yield self._reset_block("too far behind" if isinstance(error, TooFarBehind) else "purged")
+
+    def _missed_moves(self) -> Iterator[bytes]:
+        if self._watch.tasks:
+            yield from self._moves_of_tasks()
+        elif (recent := self._hub.recent(self._cursor)) is not None:
+            wanted = [moment for moment in recent if self._watch.accepts(moment.entry)]
+            reached = recent[-1].at if recent else self._cursor.at
+            yield self._sent(wanted, reached)
+        else:
+            yield from self._moves_of_all()
+
+    def _moves_of_tasks(self) -> Iterator[bytes]:
+        snapshot = self._past.look(sorted(self._watch.tasks))
+        for moments in self._past.moves_of(snapshot.stories, self._cursor.at):
+            wanted = [moment for moment in moments if self._watch.accepts(moment.entry)]
+            yield self._sent(wanted, moments[-1].at)
+        self._sent((), snapshot.newest.at)
+
+    def _moves_of_all(self) -> Iterator[bytes]:
+        started = self._cursor
+        for moments, reached in self._past.moves(self._watch, started.at):
+            yield self._sent(moments, reached)
+        if doubt := self._past.look((), started).doubt(started):
+            raise CorruptRecord(f"the history was purged while it was replayed: {doubt}")
+
+    # Where it ends
+
+    def _all_final(self) -> bool:
+        return bool(self._states) and all(state in FINAL for state in self._states.values())
+
+    def _is_over(self) -> bool:
+        """Tell whether all tasks are final for good and all of it was sent: FAILED may be followed by a retry."""
+        if self._behind or not (self._all_final() or (self._doubt and self._states)):
+            return False
+        try:
+            stories = self._past.stories(self._watch.tasks)
+            self._doubt = False
+        except GhostlessError as error:
+            log.info("a stream cannot tell yet whether it is at its end: %s", error)
+            return False
+        return all(story.is_over(self._cursor.at) for story in stories)

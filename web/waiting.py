@@ -1,0 +1,58 @@
+"""Long polls: an answer that is held until the task changes, without asking Redis again and again."""
+
+import re
+import time
+from collections.abc import Callable
+
+from ..jobs.model import Task
+from .desk import Desk
+from .hub import HubClosed
+from .models import WAIT_LIMIT
+from .watch import Subscription, Watch
+
+_PREFERRED = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=[,;]|$)", re.IGNORECASE)
+
+Known = Callable[[Task], bool]
+
+
+def applied_wait(asked: int | None, prefer: str) -> int | None:
+    """Return for how many seconds to hold the answer, from the query or a Prefer header; None when not asked to."""
+    preferred = _PREFERRED.search(prefer)
+    if asked is None and preferred:
+        asked = int(preferred[1])
+    return None if asked is None else min(asked, WAIT_LIMIT)
+
+
+def wait_for_change(desk: Desk, task_id: str, known: Known | None, seconds: int) -> Task:
+    """Return the task once it differs from what is `known`, or at the end of the wait.
+
+    Without `known` it is held until its state changes. Final tasks are returned at once.
+    Raises TaskNotFound, CorruptRecord, RedisUnavailable.
+    """
+    if not seconds:
+        return desk.client.get(task_id)
+    deadline = time.monotonic() + seconds
+    try:
+        # Listen first, then look: what happens between the two is heard. A client that names no version waits for
+        # another state, and progress does not wake it.
+        with desk.hub.subscribed(Watch(frozenset({task_id}), live=known is not None)) as inbox:
+            return _held(desk, task_id, inbox, known, deadline)
+    except HubClosed:
+        return desk.client.get(task_id)
+
+
+def _held(desk: Desk, task_id: str, inbox: Subscription, known: Known | None, deadline: float) -> Task:
+    task = desk.past.task(task_id)
+    first = task.state
+    while _is_news(task, first, known):
+        left = deadline - time.monotonic()
+        if left <= 0 or desk.hub.take(inbox, left).closed:
+            break
+        task = desk.past.task(task_id)
+    return task
+
+
+def _is_news(task: Task, first: str, known: Known | None) -> bool:
+    if task.is_final:
+        return False
+    return task.state == first if known is None else known(task)

@@ -331,7 +331,9 @@ class Store:
 
     def requeue(self, actor: str, queue: str) -> Swept:
         """Make new tickets for PENDING tasks of a queue whose ticket is gone."""
-        return _read_swept(self._scripts.call("requeue", [self.keys.rq_queue(queue)], (actor, BATCH, TICKET_WINDOW)))
+        hand_over = round(2000 * self.settings.beat)
+        arguments = (actor, BATCH, TICKET_WINDOW, hand_over)
+        return _read_swept(self._scripts.call("requeue", [self.keys.rq_queue(queue)], arguments))
 
     def purge(self) -> Swept:
         """Remove final tasks whose retention is over."""

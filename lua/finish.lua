@@ -19,6 +19,11 @@ local actor, reason, message, text = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local retryable, asked, fraction = ARGV[8] == "1", tonumber(ARGV[9]), tonumber(ARGV[10])
 local next_claim = {worker_id = ARGV[11], token = ARGV[12], lease = tonumber(ARGV[13])}
 
+-- Whatever else the table allows is not for a worker to say at the end of an attempt.
+local ENDS_ATTEMPT = {
+  [Event.COMPLETE] = true, [Event.FAIL] = true, [Event.TIMEOUT] = true, [Event.STOPPED] = true, [Event.SUSPEND] = true,
+}
+
 local function end_attempt(task, now)
   local move = new_move(task)
   local options = {}
@@ -54,7 +59,7 @@ local function finish()
   if not task then return problem end
   local refusal = refuse_stranger(task, attempt, token)
   if refusal then return refusal end
-  local word = verdict(task.state, event)
+  local word = ENDS_ATTEMPT[event] and verdict(task.state, event) or "refused"
   if word ~= "moved" then return reply(word, task) end
   problem = end_attempt(task, clock())
   if problem then return problem end

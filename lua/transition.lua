@@ -136,9 +136,9 @@ local function leave(task, to, options)
     redis.call("DEL", key.heartbeat .. id)
     redis.call("ZREM", key.deadlines, id)
   elseif from == State.PENDING then
-    redis.call("DEL", key.rq_job .. id)
-    -- A started ticket is at the head of its queue; a person mostly cancels what is young, at the tail.
     if not options.ticket_taken then
+      redis.call("DEL", key.rq_job .. id)
+      -- A started ticket is at the head of its queue; a person mostly cancels what is young, at the tail.
       redis.call("LREM", key.rq_queue .. task.queue, to == State.PROCESSING and 1 or -1, id)
     end
     redis.call("ZREM", key.pending .. task.queue, id)
@@ -213,6 +213,7 @@ local function commit(move, now, options)
   local moved = task.state ~= to
   if task.state and moved then leave(task, to, options) end
   record(move)
+  if task.state == State.PENDING then move.delete[#move.delete + 1] = "unticketed_at" end
   if moved then
     move.set.state = to
     move.set.entered_at = now

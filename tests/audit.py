@@ -45,7 +45,7 @@ FOR_EVER = {
 FOR_EVER_EACH = {"task", *BULK, "state", "pending", "wake"}
 FOR_A_WHILE = {"watchdog"}
 FOR_A_WHILE_EACH = {"heartbeat", "tombstone", "idempotency", "claim"}
-OF_RQ = ("rq:queues", "rq:queue:", "rq:job:", "rq:workers", "rq:suspended", "rq:scheduler:", "rq:scheduler_instance:")
+OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 
 
 def audit(
@@ -130,7 +130,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         picture.types[key] = kind = str(redis.type(key))
         if redis.pttl(key) == -1:
             picture.without_ttl.add(key)
-        if kind == "zset":
+        if kind == "zset" and key.startswith(keys.prefix):  # rq's registries are rq's
             picture.scores[key] = dict(redis.zrange(key, 0, -1, withscores=True))  # type: ignore[arg-type]
         if singles.get(key, kind) != kind:
             picture.damaged.append(f"c: {key} is a {kind}, not a {singles.pop(key)}")

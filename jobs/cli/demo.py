@@ -12,7 +12,7 @@ import requests
 from ...statemachine import State
 from .api import Api
 from .board import Bars, Lines, Row, board
-from .dev import EXAMPLE, plan_for
+from .dev import EXAMPLE, FOLDER, plan_for
 from .events import Event, Follower
 from .extras import require
 from .lazy import Failed
@@ -158,6 +158,7 @@ def _story(row: Row, moves: Sequence[Mapping[str, Any]]) -> list[str]:
 def _farewell(rows: Sequence[Row], seconds: float) -> str:
     done = sum(row.state is State.SUCCESS for row in rows)
     return f"""
-{done} pictures are in {OUTPUT}/, after {seconds:.0f} s. Everything is stopped; the data is kept in .ghostless/redis.
-To look around: run `ghostless dev`, and in another terminal, with the URL that it prints, `ghostless list`.
+After {seconds:.0f} s there are {done} pictures in {OUTPUT}/.
+Everything is stopped; the data is kept in {FOLDER}. To look around, run `ghostless dev`,
+and in another terminal, with the URL that it prints, `ghostless list`.
 """

@@ -130,7 +130,9 @@ class Stack:
         for folder in ("redis", "logs"):
             (self.plan.folder / folder).mkdir(parents=True, exist_ok=True)
         self._start_redis()
-        self._start("watchdog", "sweeps", self._watchdog_swept, self._ghostless("watchdog"))
+        self._start(
+            "watchdog", f"sweeps every {self.settings.sweep:g} s", self._watchdog_swept, self._ghostless("watchdog")
+        )
         self._start_worker()
         self._start("web", self.url, self._web_answers, self._ghostless("serve", "--port", str(self.port)))
 

@@ -20,12 +20,17 @@ BY_PERSON, BY_WORKER, BY_WATCHDOG = "tester", f"worker:{WORKER}", "watchdog"
 
 
 class SpiedStore(Store):
-    """The store, which also keeps the raw reply of its last script."""
+    """The store, which also keeps what its last script was sent and what it replied."""
 
     def __init__(self, redis: Redis, settings: Settings = Settings()) -> None:  # noqa: B008
         super().__init__(redis, settings)
         self.reply: Any = None
+        self.sent: tuple[Any, ...] = ()
         self._scripts = _SpiedScripts(redis, self.keys, self)
+
+    def send_again(self) -> Any:
+        """Send the very same call again, as redis-py does when the reply was lost."""
+        return self._scripts.call(*self.sent)
 
     @property
     def word(self) -> str:
@@ -40,6 +45,7 @@ class _SpiedScripts(Scripts):
         self._store = store
 
     def call(self, *arguments: Any) -> Any:
+        self._store.sent = arguments
         self._store.reply = super().call(*arguments)
         return self._store.reply
 

@@ -1,0 +1,49 @@
+# Needs make and Python 3.11 or newer; everything else goes into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo dev test lint clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/installed-demo ## Paint six pictures and watch them
+	@$(BIN)/ghostless demo $(ARGS)
+
+dev: $(VENV)/installed-demo ## Run everything here until Ctrl-C; ARGS="--port 8080"
+	@$(BIN)/ghostless dev $(ARGS)
+
+test: $(VENV)/installed-test ## Run the tests; ARGS="-k demo" chooses
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/installed-lint ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+clean: ## Remove the environment, caches, and what demo and dev left here
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .ghostless demo-output
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What is installed for each purpose; the types that pyright checks come from all of it.
+EXTRAS_demo := demo
+EXTRAS_test := test
+EXTRAS_lint := test,lint
+
+# A stamp for each purpose: installed again when pyproject.toml changed.
+$(VENV)/installed-%: pyproject.toml | $(BIN)/python
+	@echo "installing what '$*' needs into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS_$*)]'
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; try: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' || \
+		{ echo "Python's venv module is missing; on Debian: apt install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)

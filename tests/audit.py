@@ -180,8 +180,11 @@ def _ticketed(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iter
     counted = {queue: ids.count(task_id) for queue, ids in picture.tickets.items() if task_id in ids}
     if counted != ({task["queue"]: 1} if state is State.PENDING else {}):
         yield f"b: {task_id} is {state} and has the tickets {counted}"
-    if (picture.jobs.get(task_id, {}).get("origin") == task["queue"]) != (state is State.PENDING):
-        yield f"b: {task_id} is {state} and its rq job is {picture.jobs.get(task_id)}"
+    job = picture.jobs.get(task_id, {})
+    # A stock rq worker that runs the task keeps the job until the attempt is over, but not as a queued one.
+    is_ticket = job.get("origin") == task["queue"] and job.get("status") == "queued"
+    if is_ticket != (state is State.PENDING):
+        yield f"b: {task_id} is {state} and its rq job is {job}"
     for name, wanted in (("due_at", WAITING_FOR_TIME), ("worker_id", RUNNING), ("timeout_at", RUNNING)):
         if (name in task) != (state in wanted):
             yield f"b: {task_id} is {state} and its {name} is {task.get(name)!r}"

@@ -70,7 +70,8 @@ _RULES: Mapping[type[GhostlessError], _Rule] = {
     InvalidParams: _Rule(422, "invalid-params", "The params do not fit the task type", _faults),
     InvalidTask: _Rule(422, "invalid-task", "The task is not acceptable", _faults),
     UnknownTaskType: _Rule(
-        422, "unknown-task-type", "Nobody serves this task type", lambda error: {"near": list(error.near)}
+        422, "unknown-task-type", "Nobody serves this task type",
+        lambda error: {"near": list(error.near), "errors": [{"pointer": "/type", "detail": str(error)}]},
     ),
     TooLarge: _Rule(
         413, "too-large", "A value is over its limit",

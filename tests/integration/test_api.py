@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from flask.testing import FlaskClient
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.reads import Reads
-from ghostless.jobs.store import Store
+from ghostless.jobs.store import Claim, NothingToClaim, Store
 from ghostless.statemachine import Event
 from redis import Redis
 from web_tools import Hand, publish, submitted
@@ -89,16 +90,9 @@ def test_run_at_is_kept_in_both_forms(web: FlaskClient, client: Client) -> None:
     """ISO 8601 with a zone and seconds since 1970 mean the same moment."""
     soon = client.store.redis.time()[0] + 3600
     web.post("/api/tasks", json={"type": "work", "id": "a", "run_at": soon})
-    iso = json.dumps(soon)
-    from_iso = {"type": "work", "id": "b", "run_at": _iso(int(iso))}
-    assert 202 == web.post("/api/tasks", json=from_iso).status_code
+    iso = datetime.fromtimestamp(soon, UTC).isoformat()
+    assert 202 == web.post("/api/tasks", json={"type": "work", "id": "b", "run_at": iso}).status_code
     assert soon * 1000 == client.get("a").due_at == client.get("b").due_at
-
-
-def _iso(seconds: int) -> str:
-    from datetime import UTC, datetime  # noqa: PLC0415
-
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def test_a_type_that_nobody_serves_is_refused_with_a_hint(web: FlaskClient, reads: Reads) -> None:
@@ -287,18 +281,12 @@ def test_queues_are_paused_and_resumed(web: FlaskClient, client: Client, store: 
     """No task of a paused queue starts; a queue that nothing names is not made up."""
     submitted(client)
     assert {"name": "work", "state": "paused", "pending": 1} == web.post("/api/queues/work/pause").json
-    assert "empty" == store.claim(_claim("work")).why  # type: ignore[union-attr]
+    assert NothingToClaim("empty") == store.claim(Claim.new("w", ["work"]))
     assert [{"name": "work", "state": "paused", "pending": 1}] == web.get("/api/queues").json["queues"]
     assert "running" == web.post("/api/queues/work/resume", json={}).json["state"]
     hand.run()
     problem(web.post("/api/queues/typo/pause"), 404)
     assert {"work"} == client.reads.queues().keys()
-
-
-def _claim(queue: str) -> Any:
-    from ghostless.jobs.store import Claim  # noqa: PLC0415
-
-    return Claim.new("w", [queue])
 
 
 def test_a_queue_can_be_paused_before_its_first_task(web: FlaskClient, store: Store) -> None:

@@ -50,8 +50,10 @@ def untouched(redis: Redis, web: FlaskClient) -> Iterator[None]:
 
 
 def contents(redis: Redis) -> dict[str, Any]:
-    """Return every key with its serialised value, but the id of the database that a reader may write."""
-    return {key: redis.type(key) for key in redis.keys() if not key.endswith(":epoch")}
+    """Return every key with a digest of its value, but the id of the database that a reader may write."""
+    return {
+        key: redis.execute_command("DEBUG", "DIGEST-VALUE", key) for key in redis.keys() if not key.endswith(":epoch")
+    }
 
 
 def refused(answer: Any, *statuses: int) -> dict[str, Any]:
@@ -62,13 +64,12 @@ def refused(answer: Any, *statuses: int) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("untouched")
-@pytest.mark.parametrize(("field", "value"), CASES, ids=lambda value: repr(value)[:30].encode("unicode_escape").decode())
+@pytest.mark.parametrize(
+    ("field", "value"), CASES, ids=lambda value: repr(value)[:30].encode("unicode_escape").decode()
+)
 def test_each_wrong_field_is_named(web: FlaskClient, field: str, value: Any) -> None:
     """Wrong type, wrong form, out of range, unknown: the answer points to the field."""
     told = refused(web.post("/api/tasks", json={"type": "work", field: value}), 422)
-    if value == "wrok":
-        assert "wrok" in told["detail"]
-        return
     pointers = [error["pointer"] for error in told["errors"]]
     assert any(pointer.startswith("/" + field.replace("~", "~0").replace("/", "~1")) for pointer in pointers), told
     assert all(error["detail"] for error in told["errors"])
@@ -168,7 +169,22 @@ def test_unknown_query_parameters_are_refused(web: FlaskClient) -> None:
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize(
     "given",
-    ["a%2Fb", "..", "%2e%2e", "x" * 300, "a%00b", "a%0d%0ab", "a%0a", "%20", "a%20b", "*", "%C3%A4", "%FF", "a:b", "a.b"],
+    [
+        "a%2Fb",
+        "..",
+        "%2e%2e",
+        "x" * 300,
+        "a%00b",
+        "a%0d%0ab",
+        "a%0a",
+        "%20",
+        "a%20b",
+        "*",
+        "%C3%A4",
+        "%FF",
+        "a:b",
+        "a.b",
+    ],
 )
 def test_ids_that_no_task_can_have_find_nothing(web: FlaskClient, given: str) -> None:
     """404 without looking, on every route of a task; nothing of it reaches Redis, a header or a log line."""

@@ -171,10 +171,12 @@ def make_lost(scene: Scene) -> None:
 
 
 def make_ticketless(scene: Scene) -> None:
-    """Lose the task's ticket."""
+    """Lose the task's ticket so long ago that the watchdog has seen it before."""
     scene.redis.delete(scene.keys.rq_job(ID))
     scene.redis.lrem(scene.keys.rq_queue(QUEUE), 0, ID)
     scene.redis.zadd(scene.keys.pending(QUEUE), {ID: float(scene.task["entered_at"])})
+    if scene.task["state"] == State.PENDING:
+        scene.redis.hset(scene.keys.task(ID), "unticketed_at", 1)
 
 
 def make_outdated(scene: Scene) -> None:
@@ -192,6 +194,8 @@ def push_ticket(scene: Scene) -> None:
 def pop_ticket(scene: Scene) -> None:
     """Take the task's ticket as a stock rq worker does."""
     scene.redis.lrem(scene.keys.rq_queue(QUEUE), 0, ID)
+    if scene.redis.exists(scene.keys.rq_job(ID)):
+        scene.redis.hset(scene.keys.rq_job(ID), "status", "started")
 
 
 def nothing(scene: Scene) -> None:

@@ -15,6 +15,8 @@ from scripts.snapshot import difference, snapshot
 HELD = {"heartbeat", "progress", "checkpoint", "log", "stage"}
 WRITES = [carrier for event, carriers in CARRIERS.items() for carrier in carriers if carrier.verb in HELD]
 ENDS = [carrier for carriers in CARRIERS.values() for carrier in carriers if carrier.verb == "finish"]
+PERSONAL = [carrier for event in (Event.CANCEL, Event.PAUSE, Event.RESUME, Event.RETRY) for carrier in CARRIERS[event]]
+ENDINGS = {Event.COMPLETE, Event.FAIL, Event.TIMEOUT, Event.STOPPED, Event.SUSPEND}
 STRANGERS: list[tuple[str, Callable[[Held], Held]]] = [
     ("another token", lambda held: replace(held, token="dead")),
     ("no token", lambda held: replace(held, token="")),
@@ -110,23 +112,13 @@ def test_a_repeated_end_is_told_already_with_the_state_it_led_to(redis: Redis) -
     put(stage, State.PROCESSING)
     finish(stage, Event.COMPLETE)
     before = snapshot(redis)
-    for event in (Event.COMPLETE, Event.FAIL, Event.TIMEOUT, Event.STOPPED, Event.SUSPEND):
+    for event in sorted(ENDINGS):
         answer, _ = finish(stage, event)
         assert ("already", State.SUCCESS) == (answer.word, answer.state)
     assert {} == difference(before, snapshot(redis))
 
 
-@pytest.mark.parametrize(
-    "event",
-    sorted(
-        set(Event)
-        - {
-            carrier_event
-            for carrier_event in Event
-            if carrier_event in (Event.COMPLETE, Event.FAIL, Event.TIMEOUT, Event.STOPPED, Event.SUSPEND)
-        }
-    ),
-)
+@pytest.mark.parametrize("event", sorted(set(Event) - ENDINGS))
 @pytest.mark.parametrize("state", [State.PROCESSING, State.PAUSING, State.CANCELLING])
 def test_an_attempt_ends_only_by_an_event_that_ends_attempts(redis: Redis, event: Event, state: State) -> None:
     """`finish` refuses events that the table allows but that are not a worker's to end its attempt with."""

@@ -94,7 +94,7 @@ def test_a_call_that_is_sent_twice_does_its_work_once(backend: Redis, carrier: C
 def test_a_call_whose_reply_is_lost_is_sent_again_by_the_client_itself(
     redis: Redis, redis_server: RedisServer, carrier: Carrier
 ) -> None:
-    """While Redis sleeps, the client times out and re-sends; Redis then runs every copy, and the work is done once (B40)."""
+    """While Redis sleeps the client re-sends; Redis then runs every copy, and the work is done once (B40)."""
     stage = scene(redis)
     set_up(stage, carrier)
     retry = Retry(ConstantBackoff(0.01), 20, supported_errors=(ConnectionError, TimeoutError))

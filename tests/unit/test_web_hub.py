@@ -73,7 +73,9 @@ def progress(task: str, fraction: float, **fields: str) -> Live:
 def test_each_listener_hears_what_it_asked_for_once(hub: Hub, watch: Watch, heard: list[int]) -> None:
     """Filters narrow each other down, and no move comes twice."""
     inbox = hub.subscribe(watch)
-    say(hub, move(1, "a"), move(2, "b", owner="ann"), move(3, "c", owner="ann", queue="gpu"), move(4, "d", type="video"))
+    say(
+        hub, move(1, "a"), move(2, "b", owner="ann"), move(3, "c", owner="ann", queue="gpu"), move(4, "d", type="video")
+    )
     batch = hub.take(inbox, 5)
     assert heard == [moment.at[0] - 100 for moment in batch.moments]
     assert Cursor("e1", (104, 0)) == batch.position

@@ -1,0 +1,66 @@
+"""How the command line shows things."""
+
+import re
+
+import pytest
+from ghostless.jobs.cli.output import Column, aligned, clean, distance, duration, percent, value, when
+
+
+def test_columns_stand_below_each_other() -> None:
+    """Every column is as wide as its widest cell, numbers at the right, and no line ends in blanks."""
+    columns = [Column("NAME"), Column("N", right=True), Column("NOTE")]
+    shown = aligned(columns, [["a", "7", ""], ["longer", "1234", "x"]])
+    assert ["NAME       N  NOTE", "a          7", "longer  1234  x"] == shown.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"),
+    [
+        (0, "0.0 s"),
+        (1_234, "1.2 s"),
+        (9_940, "9.9 s"),
+        (59_000, "59 s"),
+        (119_999, "120 s"),
+        (120_000, "2 min"),
+        (7_199_000, "120 min"),
+        (7_200_000, "2 h"),
+        (604_800_000, "7 d"),
+    ],
+)
+def test_a_length_of_time_has_the_unit_that_fits(ms: int, shown: str) -> None:
+    """Small spans are told finely, long ones roughly."""
+    assert shown == duration(ms)
+
+
+def test_a_time_is_told_by_the_clock_and_from_now() -> None:
+    """The local clock, and how far it is in which direction; nothing for no time."""
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(5\.0 s ago\)", when(1_000_000_000_000, 1_000_000_005_000))
+    assert "in 12 s" == distance(20_000, 8_000)
+    assert "" == when(None, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb\tc", "a b c"),
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
+        ("\u202eevil", "\\u202eevil"),
+        ("früh – 早い", "früh – 早い"),
+    ],
+)
+def test_text_of_a_task_never_commands_the_terminal(text: str, shown: str) -> None:
+    """Escapes, controls and direction marks are spelled out; real letters stay."""
+    assert shown == clean(text)
+
+
+def test_a_long_value_is_cut_and_says_so() -> None:
+    """A person sees the beginning, the size, and where the rest is."""
+    assert '{"a": 1}' == value({"a": 1})
+    assert "" == value(None)
+    assert value("x" * 1000).endswith("… (1002 characters; --json shows all)")
+
+
+@pytest.mark.parametrize(("fraction", "shown"), [(None, ""), (0.0, "0 %"), (0.999, "99 %"), (1.0, "100 %")])
+def test_percents_never_round_up_to_the_end(fraction: float | None, shown: str) -> None:
+    """100 % is shown only when it is reached."""
+    assert shown == percent(fraction)

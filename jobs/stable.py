@@ -5,13 +5,17 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .errors import GhostlessError
-from .frames import Channel
+from .frames import Channel, FrameError
+
+SEND_TIMEOUT = 5
+"""Seconds that a horse may leave a frame unread before it counts as broken."""
 
 
 class HorseBroken(GhostlessError):
@@ -36,7 +40,9 @@ class Horse:
             )
         # Tells of the end also when a grandchild keeps the other end of the channel open.
         self._pidfd: int | None = os.pidfd_open(self._process.pid)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT, 0))
         self.channel = Channel(ours)
+        self._fault = ""
         self.types: Mapping[str, Mapping[str, Any]] = {}
         self._send({"kind": "load", "modules": list(modules), "artifacts": artifacts})
 
@@ -47,8 +53,8 @@ class Horse:
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended yet."""
-        return self._process.poll() is None
+        """Whether the process runs and can be talked to; a handler may have closed or garbled its channel."""
+        return self._process.poll() is None and not self._fault and not self.channel.is_ended
 
     def wait_until_ready(self, give_up: Callable[[], bool]) -> bool:
         """Wait until the task modules are loaded; False when `give_up` said so first. Raises HorseBroken."""
@@ -60,7 +66,6 @@ class Horse:
                 self.kill()
                 raise HorseBroken(f"module {frame['module']}\n{frame['traceback']}")
             if not self.alive:
-                self.kill()
                 raise HorseBroken(f"the process ended while loading: {self.cause_of_death()}")
         return False
 
@@ -70,7 +75,11 @@ class Horse:
             return []
         ours = self.channel.fileno()
         readable, _, _ = select.select([ours, self._pidfd, *also], [], [], max(0.0, timeout))
-        return self.channel.receive_ready() if ours in readable else []
+        try:
+            return self.channel.receive_ready() if ours in readable else []
+        except FrameError as error:
+            self._fault = f"it sent what is no frame ({error})"
+            return []
 
     def run(self, frame: Mapping[str, Any]) -> None:
         """Give the horse a task. A horse that is dead is noticed by the one who waits for its frames."""
@@ -83,8 +92,8 @@ class Horse:
     def _send(self, frame: dict[str, Any]) -> None:
         try:
             self.channel.send(frame)
-        except OSError:
-            self._process.poll()
+        except OSError as error:
+            self._fault = f"a frame could not be sent to it ({error})"
 
     def kill(self) -> None:
         """Kill the process and its group, and wait until it is gone; the channel is closed then."""
@@ -107,10 +116,13 @@ class Horse:
         self.kill()
 
     def cause_of_death(self) -> str:
-        """Say in words how the process ended."""
+        """Say in words how the process ended, once it does not answer any more; one that lives on is killed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)  # the end of its channel comes a moment before its own
         code = self._process.poll()
+        self.kill()
         if code is None:
-            return "it is alive"
+            return f"{self._fault or 'it closed its channel'}, and it was killed"
         if code >= 0:
             return f"exit code {code}"
         name = signal.Signals(-code).name

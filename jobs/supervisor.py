@@ -157,7 +157,6 @@ class Supervisor:
                 self.horse.kill()
                 return ending
         cause = self.horse.cause_of_death()
-        self.horse.kill()
         if self._stop:
             return self._stopped(f"its process ended ({cause})")
         return Ending(Event.FAIL, Reason.CRASHED, f"the process running the handler died: {cause}")

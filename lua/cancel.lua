@@ -3,7 +3,7 @@
 --
 -- KEYS[1] hash    task:{id}
 -- ARGV[1] actor   ARGV[2] reason   ARGV[3] message
--- returns moved | already | refused | missing, with id, state, attempt, entry
+-- returns moved | already | missing, with id, state, attempt, entry
 -- appends CANCEL
 
 local id = string.sub(KEYS[1], #key.task + 1)

@@ -1,5 +1,5 @@
 -- Gives a worker the next task of its queues and starts the attempt, fenced by the worker's token.
--- uses attempt, claim_next
+-- uses claim_next
 --
 -- KEYS[1..n] list rq:queue:{queue}, in the order in which the worker serves them
 -- ARGV[1] worker id   ARGV[2] token of this claim, hex   ARGV[3] lease, ms
@@ -8,6 +8,8 @@
 --       | empty | suspended
 -- appends START
 
+local claim = {worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3])}
 local queues = {}
 for index, list in ipairs(KEYS) do queues[index] = string.sub(list, #key.rq_queue + 1) end
-return claim_next(queues, {worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3])})
+
+return claim_next(queues, claim)

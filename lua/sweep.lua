@@ -9,8 +9,8 @@
 -- appends TIMEOUT, with RETRY or GIVE_UP
 
 local actor, limit = ARGV[1], tonumber(ARGV[2])
-local lease, beat, patience = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-math.randomseed(tonumber(ARGV[6]))
+local lease, beat, patience, seed = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+math.randomseed(seed)
 
 -- Nobody swept for longer than a beat: Redis was down or stalled, and workers may not have reached it
 -- either. Then no lease is judged until one full lease has passed.

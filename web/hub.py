@@ -95,17 +95,22 @@ class Hub:
             return subscription.take(self._position)
 
     def recent(self, after: Cursor) -> list[Moment] | None:
-        """Return every move after a place from memory; None when memory does not reach back that far."""
+        """Return every move after a place from memory; None when memory does not know that place.
+
+        A place between two known moves is of a history that Redis lost; only Redis can tell.
+        """
+        found: list[Moment] = []
         with self._lock:
-            newest = self._position
-            if after.epoch != newest.epoch or not self._ring_from <= after.at <= newest.at:
+            if after.epoch != self._position.epoch:
                 return None
-            found: deque[Moment] = deque()
+            reached = self._ring_from
             for moment in reversed(self._ring):
                 if moment.at <= after.at:
+                    reached = moment.at
                     break
-                found.appendleft(moment)
-        return list(found)
+                found.append(moment)
+            known = after.at in (reached, self._position.at)
+        return found[::-1] if known else None
 
     @property
     def position(self) -> Cursor:

@@ -44,7 +44,7 @@ VERBS = {
 )
 @click.option("--redis-url", metavar="URL", help="Redis to use; else GHOSTLESS_REDIS_URL.")
 @click.option("--prefix", metavar="TEXT", help="Start of every key; else GHOSTLESS_PREFIX.")
-@click.version_option(package_name="ghostless")
+@click.version_option(package_name="ghostless", prog_name="ghostless")
 def main(redis_url: str | None, prefix: str | None) -> None:
     """Run long tasks on Redis, and always know what became of each.
 

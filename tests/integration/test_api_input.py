@@ -52,7 +52,9 @@ def untouched(redis: Redis, web: FlaskClient) -> Iterator[None]:
 def contents(redis: Redis) -> dict[str, Any]:
     """Return every key with a digest of its value, but the id of the database that a reader may write."""
     return {
-        key: redis.execute_command("DEBUG", "DIGEST-VALUE", key) for key in redis.keys() if not key.endswith(":epoch")
+        key: redis.execute_command("DEBUG", "DIGEST-VALUE", key)
+        for key in redis.scan_iter()
+        if not key.endswith(":epoch")
     }
 
 

@@ -129,10 +129,8 @@ def test_every_call_survives_that_redis_forgot_the_scripts(redis: Redis, carrier
     assert [] == audit(redis, stage.keys, [] if carrier.verb in PURGED else [ID])
 
 
-def test_calls_sent_together_survive_that_redis_forgot_the_scripts(
-    redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Scripts that are flushed between their loading and their call, inside one pipeline, are called again alone (B53)."""
+def test_calls_sent_together_survive_a_flush_of_the_scripts(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts that are flushed between loading and call, inside one pipeline, are called again alone (B53)."""
     stage = scene(redis)
     pipeline = redis.pipeline
 

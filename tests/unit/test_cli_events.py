@@ -13,7 +13,12 @@ from ghostless.jobs.cli.events import Event, Follower, parse
 
 def test_blocks_are_read_as_the_standard_says() -> None:
     """Comments are passed over, data lines are joined, an id without data is kept, a cut-off block is dropped."""
-    text = 'retry: 2500\nid: e.1-0\n\n: still here\nid: e.2-0\n\nevent: task\ndata: {"a":\ndata:1}\nid: e.3-0\n\nevent: task\n'
+    text = (
+        "retry: 2500\nid: e.1-0\n\n"
+        ": still here\nid: e.2-0\n\n"
+        'event: task\ndata: {"a":\ndata:1}\nid: e.3-0\n\n'
+        "event: task\n"
+    )
     assert [
         Event("", {}, "e.1-0", 2500),
         Event("", {}, "e.2-0"),

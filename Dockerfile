@@ -6,6 +6,7 @@ ARG EXTRAS=""
 RUN python -m venv /opt/ghostless
 WORKDIR /source
 COPY pyproject.toml README.md app.py ./
+COPY benchmarks ./benchmarks
 COPY examples ./examples
 COPY jobs ./jobs
 COPY lua ./lua

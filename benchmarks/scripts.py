@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ..jobs.connection import connect
+from ..jobs.messages import Claim, Claimed, ClaimReply, Ending, Submission
 from ..jobs.settings import Settings
-from ..jobs.store import Claim, Claimed, ClaimReply, Ending, Store, Submission
+from ..jobs.store import Store
 from ..statemachine import Event, Policy, Reason
 
 ROUNDS = 7

@@ -12,14 +12,19 @@ from ..statemachine import STORED, Event, Reason, State
 from .catalog import Catalog, PublishedType
 from .connection import connect
 from .errors import Fault, GhostlessError, IllegalMove, InvalidTask, TaskConflict, TaskNotFound
+from .messages import Answer, Submission
 from .model import Entry, Task
 from .reads import Damaged, Position, Reads
 from .settings import Settings
-from .store import Answer, Store, Submission
+from .store import Store
 from .submission import Request
+from .values import cut
 
 PAGE_LIMIT = 500
 """Most tasks on one page of a listing."""
+
+MESSAGE_LIMIT = 2048
+"""Most bytes of a message in the history; a longer one is cut."""
 
 SUBMIT_TOGETHER = 100
 """Tasks that a bulk submit sends in one round trip."""
@@ -63,8 +68,9 @@ class Filter:
         """Tell whether the listing shows this task; a damaged one cannot be told and is shown only unfiltered."""
         if isinstance(task, Damaged):
             return not self.needs_records
-        wanted = ((self.type, task.type), (self.queue, task.queue), (self.owner, task.owner))
-        return all(value is None or value == actual for value, actual in wanted)
+        # A task can have left the state since its place in the index was read.
+        pairs = ((self.state, task.state), (self.type, task.type), (self.queue, task.queue), (self.owner, task.owner))
+        return all(value is None or value == actual for value, actual in pairs)
 
 
 class Client:
@@ -182,7 +188,7 @@ class Client:
         reason: Reason,
         message: str,
     ) -> Answer:
-        answer = ask(task_id, actor, reason, message[:2000])
+        answer = ask(task_id, actor, reason, cut(message, MESSAGE_LIMIT))
         if answer.word == "missing":
             raise TaskNotFound(task_id)
         if answer.word == "refused":
@@ -191,10 +197,9 @@ class Client:
 
 
 def _accepted(submission: Submission, answer: Answer) -> Submitted:
-    if answer.word == "purged":
-        raise TaskConflict(submission.task_id)
-    if answer.word == "conflict":
-        raise TaskConflict(answer.task_id, submission.idempotency_key or None)
+    if answer.word in ("conflict", "purged"):
+        by_key = answer.task_id != submission.task_id
+        raise TaskConflict(answer.task_id, submission.idempotency_key if by_key else None)
     return Submitted(answer.task_id, State(answer.state), answer.word == "moved")
 
 

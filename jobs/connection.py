@@ -14,6 +14,7 @@ REPLY_TIMEOUT = 5.0
 BLOCK = 2.0
 """Seconds that a blocking read waits in Redis; well under every socket time-out."""
 
+
 def connect(settings: Settings) -> Redis:
     """Return a client for short commands, one pool a process.
 

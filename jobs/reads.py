@@ -2,6 +2,7 @@
 
 import heapq
 import json
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from .model import Entry, Task
 from .scripts import translated
 
 BULKY = ("params", "metadata", "result", "error")
+_ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,13 @@ class Reads:
 
     def history(self, task_id: str) -> list[Entry]:
         """Return every move of a task, oldest first. Raises TaskNotFound, CorruptRecord."""
-        with translated():
-            stored = cast(dict[str, str], self.redis.hgetall(self.keys.task(task_id)))
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            pipeline.hgetall(self.keys.task(task_id))
+            pipeline.get(self.keys.tombstone(task_id))
+            stored, tombstone = cast(tuple[dict[str, str], str | None], pipeline.execute())
             if not stored:
-                raise TaskNotFound(task_id, _purged_at(cast(str | None, self.redis.get(self.keys.tombstone(task_id)))))
-            ids = [stored[f"h{index}"] for index in range(1, int(stored.get("entries", 0)) + 1)]
-            return self._entries(ids)
+                raise TaskNotFound(task_id, _purged_at(tombstone))
+            return self._entries(_entry_ids(self.keys.task(task_id), stored))
 
     def _entries(self, ids: Sequence[str]) -> list[Entry]:
         with self.redis.pipeline(transaction=False) as pipeline:
@@ -93,7 +96,8 @@ class Reads:
 
     def _pages(self, indices: Sequence[str], below: Position | None, number: int) -> list[list[Position]]:
         highest = "+inf" if below is None else below.entered_at
-        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+        # All at one moment, or a task that moves meanwhile could be on the page twice or not at all.
+        with translated(), self.redis.pipeline(transaction=True) as pipeline:
             for index in indices:
                 pipeline.zrevrangebyscore(index, highest, "-inf", start=0, num=number, withscores=True)
             pages = cast(list[list[tuple[str, float]]], pipeline.execute())
@@ -113,7 +117,10 @@ class Reads:
         """Return the counters `submitted` and `purged`."""
         with translated():
             stored = cast(dict[str, str], self.redis.hgetall(self.keys.ledger))
-        return {name: int(stored.get(name, 0)) for name in ("submitted", "purged")}
+        try:
+            return {name: int(stored.get(name, 0)) for name in ("submitted", "purged")}
+        except ValueError as error:
+            raise CorruptRecord(f"{self.keys.ledger}: {error}") from error
 
     def queues(self) -> dict[str, str]:
         """Return every queue that ever held a task, with "running" or "paused"."""
@@ -174,7 +181,19 @@ class Reads:
 
 
 def _purged_at(tombstone: str | None) -> int | None:
-    return int(tombstone.split()[1]) if tombstone else None
+    when = (tombstone or "").rpartition(" ")[2]
+    return int(when) if when.isdecimal() else None
+
+
+def _entry_ids(name: str, stored: Mapping[str, str]) -> list[str]:
+    try:
+        ids = [stored[f"h{index}"] for index in range(1, int(stored.get("entries", 0)) + 1)]
+    except (KeyError, ValueError) as error:
+        raise CorruptRecord(f"{name}: {type(error).__name__} {error}") from error
+    broken = [entry_id for entry_id in ids if not _ENTRY_ID.fullmatch(entry_id)]
+    if broken:
+        raise CorruptRecord(f"{name}: no ids of history entries: {', '.join(broken)}")
+    return ids
 
 
 def _readable(task_id: str, record: Any) -> Task | Damaged:

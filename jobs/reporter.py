@@ -16,7 +16,8 @@ from typing import Any
 
 from ..statemachine import State
 from .errors import CorruptRecord, GhostlessError, RedisFull, RedisUnavailable, StaleAttempt, TaskNotFound
-from .store import LOG_LINES, Answer, Held, Store
+from .messages import Answer, Held
+from .store import LOG_LINES, Store
 
 log = logging.getLogger("rq.worker.ghostless")
 

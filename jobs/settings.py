@@ -2,9 +2,13 @@
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
+from urllib.parse import urlsplit
+
+from redis.connection import parse_url  # pyright: ignore[reportUnknownVariableType]
 
 from .errors import InvalidSetting
 
@@ -54,8 +58,14 @@ def _seconds(least: float, most: float) -> Callable[[str, str], float]:
 
 
 def _redis_url(name: str, text: str) -> str:
-    if not text.startswith(("redis://", "rediss://", "unix://")):
-        raise InvalidSetting(name, "an address like redis://host:6379/0 or unix:///path", text)
+    try:
+        parse_url(text)  # redis-py's own, which checks the scheme, the port and the options
+        is_usable = text.startswith("unix://") or re.fullmatch(r"/?[0-9]*", urlsplit(text).path) is not None
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        without_password = re.sub(r"(//[^/@]*:)[^/@]*@", r"\1***@", text)
+        raise InvalidSetting(name, "an address like redis://host:6379/0 or unix:///path", without_password)
     return text
 
 

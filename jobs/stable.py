@@ -1,18 +1,24 @@
 """The worker's side of its horse: start it warm, talk to it, know how it died, end it with all its children."""
 
 import contextlib
+import logging
 import os
+import random
 import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .errors import GhostlessError
+from .errors import GhostlessError, RedisUnavailable
 from .frames import Channel, FrameError
+from .store import Store
+
+log = logging.getLogger("rq.worker.ghostless")
 
 SEND_TIMEOUT = 5
 """Seconds that a horse may leave a frame unread before it counts as broken."""
@@ -128,3 +134,43 @@ class Horse:
         name = signal.Signals(-code).name
         hint = ", which the kernel sends when memory runs out" if -code == signal.SIGKILL else ""
         return f"signal {-code} ({name}{hint})"
+
+
+class Stable:
+    """Keeps one horse for a worker, and makes a new one when it died."""
+
+    def __init__(self, store: Store, give_up: Callable[[], bool]) -> None:
+        self._store, self._give_up = store, give_up
+        self.horse: Horse | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a horse that can be given a task."""
+        return self.horse is not None and self.horse.alive
+
+    def fresh_horse(self) -> None:
+        """Start a horse in place of the one before, and publish the task types that it serves. Raises HorseBroken."""
+        self.kill()
+        settings = self._store.settings
+        horse = self.horse = Horse(settings.tasks, settings.artifacts)
+        if horse.wait_until_ready(self._give_up):
+            self._publish(horse)
+
+    def _publish(self, horse: Horse) -> None:
+        while not self._give_up():
+            try:
+                return self._store.publish_types(horse.types)
+            except RedisUnavailable as error:
+                log.warning("%s; trying again", error)
+                time.sleep(random.uniform(0.5, 1))
+        return None
+
+    def retire(self, patience: float) -> None:
+        """Let the horse run its teardown for at most `patience` seconds, then make sure it is gone."""
+        if self.horse:
+            self.horse.retire(patience)
+
+    def kill(self) -> None:
+        """Make sure that no horse is left, also not as a zombie."""
+        if self.horse:
+            self.horse.kill()

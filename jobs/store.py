@@ -4,15 +4,26 @@ import json
 import random
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from redis import Redis
 from redis.exceptions import RedisError
 
-from ..statemachine import Event, Policy, Reason
+from ..statemachine import Event, Reason
 from .errors import CorruptRecord, StaleAttempt, TaskNotFound
 from .keys import Keys
+from .messages import (
+    Answer,
+    Claim,
+    Claimed,
+    ClaimReply,
+    Ending,
+    Held,
+    NothingToClaim,
+    PlainJob,
+    Submission,
+    Swept,
+)
 from .model import Task
 from .scripts import Call, Scripts, translate, translated
 from .settings import Settings
@@ -28,119 +39,6 @@ BATCH = 100
 
 TICKET_WINDOW = 1000
 """Tickets at the head of a queue that the watchdog compares with its oldest tasks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a script said: `moved`, `already`, `refused`, `stale`, `conflict`, `purged` or `missing`."""
-
-    word: str
-    task_id: str
-    state: str = ""
-    attempt: int = 0
-    entry: str = ""
-
-    @classmethod
-    def read(cls, reply: Sequence[Any], task_id: str) -> "Answer":
-        """Read a script's reply: a word, then names and values."""
-        given = dict(zip(reply[1::2], reply[2::2], strict=True))
-        return cls(
-            reply[0],
-            given.get("id", task_id),
-            given.get("state", ""),
-            given.get("attempt", 0),
-            given.get("entry", ""),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """A checked task on its way in. Times are ms; texts are JSON where the name says so."""
-
-    task_id: str
-    type: str
-    queue: str
-    policy: Policy
-    params_json: str
-    fingerprint: str
-    owner: str = ""
-    metadata_json: str = ""
-    delay: int = 0
-    run_at: int = 0
-    idempotency_key: str = ""
-    actor: str = "client"
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The right to write to a task: its running attempt and that attempt's token."""
-
-    task_id: str
-    attempt: int
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A task that a worker just started."""
-
-    held: Held
-    task: Task
-    params: Any
-    checkpoint: Any
-
-
-@dataclass(frozen=True, slots=True)
-class PlainJob:
-    """An rq job that is no task, moved to rq's intermediate list of its queue."""
-
-    queue: str
-    job_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class NothingToClaim:
-    """No task for this worker; `why` is `empty`, `suspended` or `damaged`, for a given task `refused` or `missing`."""
-
-    why: str
-
-
-ClaimReply = Claimed | PlainJob | NothingToClaim
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How an attempt ended. `text` is the result as JSON for COMPLETE, else the error's text; `asked` is ms."""
-
-    event: Event
-    reason: Reason
-    message: str = ""
-    text: str = ""
-    retryable: bool = True
-    asked: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A worker's wish for a task from these queues, in this order."""
-
-    worker_id: str
-    queues: tuple[str, ...]
-    token: str
-
-    @classmethod
-    def new(cls, worker_id: str, queues: Sequence[str]) -> "Claim":
-        """Return a claim with a fresh token; repeat the same object when its reply is lost."""
-        return cls(worker_id, tuple(queues), secrets.token_hex(8))
-
-
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """What one bounded step of the watchdog did."""
-
-    looked_at: int
-    moved: int
-    problems: tuple[str, ...]
 
 
 class Store:

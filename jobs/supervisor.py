@@ -18,10 +18,11 @@ from typing import Any
 
 from ..statemachine import Event, Reason, State
 from .errors import CorruptRecord, RedisFull, RedisUnavailable
+from .messages import Answer, Claim, Claimed, ClaimReply, Ending
 from .reporter import Reporter
 from .settings import Settings
 from .stable import Horse
-from .store import Answer, Claim, Claimed, ClaimReply, Ending, Store
+from .store import Store
 
 log = logging.getLogger("rq.worker.ghostless")
 

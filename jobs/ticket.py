@@ -10,10 +10,11 @@ from rq.job import Job, get_current_job
 
 from .connection import connect_like
 from .errors import RedisUnavailable
+from .messages import Claimed, ClaimReply
 from .reporter import Reporter
 from .settings import Settings
 from .stable import Horse
-from .store import Claimed, ClaimReply, Store
+from .store import Store
 from .supervisor import Shutdown, Supervisor, settle
 from .workspace import Workspace
 

@@ -94,7 +94,10 @@ def type_name(value: object) -> str:
 
 def shown(value: object) -> str:
     """Return the beginning of a value's repr, for an error message."""
-    return cut(repr(value), 80)
+    try:
+        return cut(repr(value), 80)
+    except Exception:  # from the value's own method, or a number with too many digits
+        return type_name(value)
 
 
 def is_text(value: object, limit: int) -> bool:

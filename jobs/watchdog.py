@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 from .connection import connect
 from .errors import GhostlessError
+from .messages import Swept
 from .reads import Reads
 from .settings import Settings
-from .store import BATCH, Store, Swept
+from .store import BATCH, Store
 
 log = logging.getLogger("ghostless.watchdog")
 

@@ -30,11 +30,12 @@ from rq.worker_registration import register
 from ..statemachine import Event, Reason
 from .connection import BLOCK, REPLY_TIMEOUT, connect_like
 from .errors import GhostlessError, InvalidSetting, RedisFull, RedisUnavailable
+from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
 from .reporter import Reporter
 from .scripts import translated
 from .settings import Settings
-from .stable import Horse, HorseBroken
-from .store import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob, Store
+from .stable import HorseBroken, Stable
+from .store import Store
 from .supervisor import Shutdown, Supervisor, settle
 from .workspace import Workspace
 
@@ -67,7 +68,7 @@ class Worker(RqWorker):
             os.set_blocking(fd, False)
         self._reporter: Reporter | None = None
         self._workspace: Workspace | None = None
-        self._horse: Horse | None = None
+        self._stable = Stable(self.store, lambda: self.shutdown.requested)
         self._next: Claimed | PlainJob | None = None
         self._jobs_left: int | None = None
         self._plain_job = False
@@ -83,15 +84,14 @@ class Worker(RqWorker):
         """Load the task modules first, so that a worker that cannot run anything never registers."""
         self._workspace = Workspace()
         self._reporter = Reporter(self.store, self.actor, self._wake, self._on_beat)
-        self._horse = self._new_horse()
+        self._stable.fresh_horse()
         super().bootstrap(*args, **kw)
         self._reporter.start()
 
     def teardown(self) -> None:
         """Give back what is held, end the horse, and leave rq's registry."""
         self._give_back()
-        if self._horse:
-            self._horse.retire(self.settings.grace)
+        self._stable.retire(self.settings.grace)
         if self._reporter and self._reporter.is_alive():
             self._reporter.stop()
         if self._workspace:
@@ -148,6 +148,13 @@ class Worker(RqWorker):
         if self.birth_date:
             self._beat_as_rq_worker()
 
+    def register_birth(self) -> None:
+        """Enter rq's registry. Raises InvalidSetting when a live worker has the name."""
+        try:
+            super().register_birth()
+        except ValueError as error:
+            raise InvalidSetting("--name", "a name that no live worker has", self.name) from error
+
     def _beat_as_rq_worker(self) -> None:
         life = round(4 * self.settings.lease)
         self.last_heartbeat = utc_now()
@@ -189,6 +196,17 @@ class Worker(RqWorker):
         time.sleep(random.uniform(0.5, 1.5))
 
     # Claiming
+
+    def _horse_is_ready(self) -> bool:
+        if self._stable.is_ready:
+            return True
+        self._give_back()
+        try:
+            self._stable.fresh_horse()
+        except HorseBroken as error:
+            log.error("%s", error)
+            time.sleep(random.uniform(1, 2))
+        return self._stable.is_ready
 
     def dequeue_job_and_maintain_ttl(self, timeout: int | None, max_idle_time: int | None = None) -> Taken | None:
         """Wait for the next task or plain job; None when the worker is to end."""
@@ -273,8 +291,7 @@ class Worker(RqWorker):
         except Exception:
             # Whatever it was, the handler must not run on unwatched; the watchdog finds the task by its lease.
             log.exception("task %s cannot be run here", claimed.held.task_id)
-            if self._horse:
-                self._horse.kill()
+            self._stable.kill()
             time.sleep(1)
         finally:
             if self._reporter:
@@ -292,12 +309,11 @@ class Worker(RqWorker):
         super().prepare_job_execution(job, remove_from_intermediate_queue=True)
 
     def _run_task(self, claimed: Claimed) -> None:
-        if not (self._horse and self._reporter and self._workspace):
-            raise RuntimeError("a worker runs tasks only after bootstrap")
+        horse = self._stable.horse
+        if not (horse and self._reporter and self._workspace):
+            raise RuntimeError("a worker runs tasks only after bootstrap, with a horse")
         tmpdir = self._workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
-        supervisor = Supervisor(
-            claimed, self._horse, self._reporter, self.settings, self.shutdown, self._wake_read, tmpdir
-        )
+        supervisor = Supervisor(claimed, horse, self._reporter, self.settings, self.shutdown, self._wake_read, tmpdir)
         log.info("%s: attempt %d of %s begins", claimed.task.type, claimed.held.attempt, claimed.held.task_id)
         ending = supervisor.run()
         if ending:
@@ -315,41 +331,12 @@ class Worker(RqWorker):
 
     def _next_claim(self) -> Claim | None:
         no_more = self._jobs_left is not None and self._jobs_left <= 0
-        if no_more or self.shutdown.requested or not (self._horse and self._horse.alive):
+        if no_more or self.shutdown.requested or not self._stable.is_ready:
             return None
         return Claim.new(self.name, [queue.name for queue in self._ordered_queues])
 
     def _give_up(self) -> bool:
         return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + self.settings.grace
-
-    # The horse
-
-    def _new_horse(self) -> Horse:
-        horse = Horse(self.settings.tasks, self.settings.artifacts)
-        if horse.wait_until_ready(lambda: self.shutdown.requested):
-            self._publish(horse)
-        return horse
-
-    def _publish(self, horse: Horse) -> None:
-        while not self.shutdown.requested:
-            try:
-                return self.store.publish_types(horse.types)
-            except RedisUnavailable as error:
-                log.warning("%s; trying again", error)
-                time.sleep(random.uniform(0.5, 1))
-        return None
-
-    def _horse_is_ready(self) -> bool:
-        if self._horse and self._horse.alive:
-            return True
-        self._give_back()
-        try:
-            self._horse = self._new_horse()
-        except HorseBroken as error:
-            log.error("%s", error)
-            time.sleep(random.uniform(1, 2))
-            return False
-        return True
 
 
 def _tolerate(call: Callable[[], Any], *also: type[Exception]) -> bool:
@@ -374,6 +361,4 @@ def run_worker(settings: Settings, queues: Sequence[str], *, name: str | None = 
         Worker(list(queues), name, connection=connection, settings=settings).work(burst=burst, logging_level=None)
     except RedisError as error:
         raise RedisUnavailable(error) from error
-    except ValueError as error:  # how rq tells that the name is taken
-        raise InvalidSetting("--name", "a name that no live worker has", name) from error
     return 0

@@ -35,6 +35,7 @@ if idempotency_key ~= "" then
     existing, problem = read_task(earlier)
     if existing then return answer_existing(existing) end
     if problem.err then return problem end
+    if redis.call("EXISTS", key.tombstone .. earlier) == 1 then return {"purged", "id", earlier} end
   end
 end
 

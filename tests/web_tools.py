@@ -35,7 +35,7 @@ SERVE = """
 import sys
 from ghostless.jobs.settings import Settings
 from ghostless.web.serve import serve
-serve(Settings.from_environment(), "127.0.0.1", int(sys.argv[1]), int(sys.argv[2]))
+serve(Settings.from_environment(), sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
 """
 
 
@@ -47,6 +47,25 @@ def until(done: Callable[[], Any], patience: float = PATIENCE, what: str = "what
             raise AssertionError(f"{what} did not come true in {patience} s")
         time.sleep(0.005)
     return answer
+
+
+@contextmanager
+def repeating(act: Callable[[], Any], pause: float = 0.05) -> Iterator[None]:
+    """Do something again and again while the block runs; for messages that only who listens already hears."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.is_set():
+            act()
+            over.wait(pause)
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def publish(store: Store, *names: str, queue: str = "work") -> None:
@@ -121,7 +140,7 @@ def gunicorn(redis_url: str, workers: int = 1) -> Iterator[Served]:
     """Serve the way an installation does, in processes of its own."""
     port = free_port()
     environment = os.environ | {"GHOSTLESS_REDIS_URL": redis_url}
-    process = subprocess.Popen([sys.executable, "-c", SERVE, str(port), str(workers)], env=environment)
+    process = subprocess.Popen([sys.executable, "-c", SERVE, "127.0.0.1", str(port), str(workers)], env=environment)
     try:
         until(lambda: answers(port) or process.poll() is not None, what="the server's start")
         assert process.poll() is None
@@ -190,6 +209,15 @@ class EventStream:
         """Leave."""
         self.response.close()
         self._connection.close()
+
+    def was_hung_up(self) -> bool:
+        """Wait until the server closes the connection; False when it keeps it."""
+        assert self._connection.sock
+        self._connection.sock.settimeout(3)
+        try:
+            return b"" == self._connection.sock.recv(1)
+        except TimeoutError:
+            return False
 
     @property
     def status(self) -> int:

@@ -36,7 +36,7 @@ class Desk:
         if self.hub.started:
             return self.hub.position.epoch
         if time.monotonic() - self._epoch_read_at >= EPOCH_AGE:
-            self._epoch = self.client.reads.epoch()
+            self._epoch = self.past.epoch()
             self._epoch_read_at = time.monotonic()
         return self._epoch
 

@@ -11,9 +11,8 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from ..jobs.connection import BLOCK, connect_like
-from ..jobs.errors import CorruptRecord, GhostlessError
+from ..jobs.errors import GhostlessError
 from ..jobs.keys import Keys
-from ..jobs.model import Entry
 from .cursors import ORIGIN, Cursor, EntryId, from_text, to_text
 from .frames import Live, Moment
 
@@ -74,7 +73,7 @@ class Feed(ABC):
     def _delay(failures: int) -> float:
         first, most = BACKOFF
         # Jittered: many processes lost the same Redis at the same moment.
-        return random.uniform(0.5, 1) * min(most, first * 2**failures) if failures else 0.0
+        return random.uniform(0.5, 1) * min(most, first * 2 ** min(failures, 10)) if failures else 0.0
 
     @abstractmethod
     def step(self) -> None:
@@ -107,7 +106,7 @@ class HistoryFeed(Feed):
             self._hub.restart("rewound")
         elif read:
             entries = read[0][1]
-            self._hub.publish([moment for entry in entries if (moment := _moment(*entry))], from_text(entries[-1][0]))
+            self._hub.publish(Moment.readable(entries), from_text(entries[-1][0]))
 
     def _was_deleted(self, at: EntryId) -> bool:
         """Tell whether the entry is missing because its task was purged, and not because Redis lost it."""
@@ -115,15 +114,6 @@ class HistoryFeed(Feed):
             return True
         stream = cast(Mapping[str, Any], self._redis.xinfo_stream(self._keys.history))
         return from_text(stream["max-deleted-entry-id"]) >= at
-
-
-def _moment(entry_id: str, stored: Fields) -> Moment | None:
-    try:
-        return Moment(Entry.from_fields(entry_id, stored))
-    except CorruptRecord as error:
-        # One damaged entry must not stop the others; the doctor reports it.
-        log.error("%s", error)
-        return None
 
 
 class LiveFeed(Feed):

@@ -1,15 +1,19 @@
 """The bytes of server-sent events; the one place that makes them, so that nothing can be smuggled in."""
 
 import json
+import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..jobs.errors import CorruptRecord
 from ..jobs.model import Entry
 from .cursors import Cursor, EntryId, from_text
 
 RECONNECT = (2000, 5000)
 """Between how many ms a client waits before it connects again; jittered, so that many do not come at once."""
+
+log = logging.getLogger(__name__)
 
 _FORBIDDEN = frozenset("\r\n\0")
 
@@ -74,6 +78,17 @@ class Moment:
         self.entry = entry
         self.at: EntryId = from_text(entry.id)
         self._frame: tuple[str, bytes] | None = None
+
+    @classmethod
+    def readable(cls, entries: Iterable[tuple[str, Mapping[str, str]]]) -> "list[Moment]":
+        """Return those entries that can be read; one damaged entry must not stop the others."""
+        moments: list[Moment] = []
+        for entry_id, stored in entries:
+            try:
+                moments.append(cls(Entry.from_fields(entry_id, stored)))
+            except CorruptRecord as error:
+                log.error("%s", error)
+        return moments
 
     def frame(self, epoch: str) -> bytes:
         """Return its event, with the cursor behind it as id."""

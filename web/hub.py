@@ -24,8 +24,11 @@ RING = 4096
 SUBSCRIBERS_LIMIT = 9_000
 """Clients of one process; under the connections that the server allows, so that plain requests still get in."""
 
-SILENCE = 30.0
-"""Seconds after which a feed that should have come round counts as dead."""
+SILENCE = 90.0
+"""Seconds after which a feed counts as dead; with all time-outs and retries against a mute Redis it takes 45."""
+
+START_PATIENCE = 5.0
+"""Seconds that a listener waits for another one to start the feeds."""
 
 log = logging.getLogger(__name__)
 
@@ -148,14 +151,22 @@ class Hub:
             thread.join(seconds)
 
     def _start(self) -> None:
-        with self._starting:
-            if self._threads or self._stop.is_set():
-                return
-            position = self._past.newest()
-            self._go_on_from(position)
-            redis, keys = self._past.redis, self._past.keys
-            history, live = HistoryFeed(redis, keys, self), LiveFeed(redis, keys, self)
-            self._threads = [self._thread("history", history.run), self._thread("live", live.run)]
+        if self._threads:
+            return
+        # While Redis does not answer, many would wait here, each for its own time-out one after the other.
+        if not self._starting.acquire(timeout=START_PATIENCE):
+            raise HubClosed
+        try:
+            if not self._threads and not self._stop.is_set():
+                self._start_feeds()
+        finally:
+            self._starting.release()
+
+    def _start_feeds(self) -> None:
+        self._go_on_from(self._past.newest())
+        redis, keys = self._past.redis, self._past.keys
+        history, live = HistoryFeed(redis, keys, self), LiveFeed(redis, keys, self)
+        self._threads = [self._thread("history", history.run), self._thread("live", live.run)]
 
     def _thread(self, name: str, run: Callable[[], None]) -> threading.Thread:
         def guarded() -> None:

@@ -7,10 +7,12 @@ from typing import Annotated, Any, TypeVar, cast
 
 from flask import request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from ..jobs.client import PAGE_LIMIT
 from ..jobs.submission import Request
 from ..statemachine import STORED, State
+from .guards import BODY_LIMIT
 from .problems import Refusal, pointer, wrong_body, wrong_query
 from .watch import TASKS_LIMIT
 
@@ -146,6 +148,8 @@ def _parameter(name: object, *_inside: object) -> str:
 def read_body(model: type[Model]) -> Model:
     """Return the body's values; no body is an empty object. Raises Refusal naming every fault."""
     raw = request.get_data(cache=False)
+    if request.content_length is None and len(raw) >= BODY_LIMIT:
+        raise RequestEntityTooLarge  # sent in chunks: werkzeug stops reading at the limit and says nothing
     document: object = _parsed(raw) if raw else {}
     if _depth_exceeds(document, DEPTH_LIMIT):
         raise Refusal(400, "too-deep", "Not readable as JSON", f"more than {DEPTH_LIMIT} levels of nesting")

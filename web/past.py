@@ -1,11 +1,12 @@
 """What already happened, read for streams: where the history stands, what it still has, and the moves of tasks."""
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ..jobs.errors import CorruptRecord, TaskNotFound
+from ..jobs.errors import CorruptRecord, RedisUnavailable, TaskNotFound
 from ..jobs.model import Entry, Task
 from ..jobs.reads import Reads
 from ..jobs.scripts import translated
@@ -20,11 +21,18 @@ PAGES_LIMIT = 100
 """Pages of the whole history that one replay looks through; who is further behind fetches anew."""
 
 READERS = 16
-"""Replays that read at the same time, so that a storm of clients does not become a storm of connections."""
+"""Reads at the same time, so that a storm of clients does not become a storm of connections."""
+
+PATIENCE = 5.0
+"""Seconds that a read waits for its turn, so that a hanging Redis does not pile up requests without end."""
 
 
-class TooFarBehind(Exception):
-    """A replay would read more of the history than it is worth."""
+class Incomplete(Exception):
+    """A replay cannot tell everything: it was too much (`behind`), or some of it is gone."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"not everything can be replayed: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +48,12 @@ class Story:
         task = Task.from_fields(task_id, stored)
         try:
             ids = [stored[f"h{index}"] for index in range(1, int(stored["entries"]) + 1)]
-            return cls(task, tuple(map(from_text, ids)))
+            entries = tuple(map(from_text, ids))
         except (KeyError, ValueError) as error:
             raise CorruptRecord(f"task {task_id}: {type(error).__name__} {error}") from error
+        if not entries:
+            raise CorruptRecord(f"task {task_id}: no history")
+        return cls(task, entries)
 
     def is_over(self, at: EntryId) -> bool:
         """Tell whether the task is final, and who has seen everything up to `at` has seen that."""
@@ -87,13 +98,28 @@ class Past:
 
     def task(self, task_id: str) -> Task:
         """Return a task whole. Raises TaskNotFound, CorruptRecord."""
-        with self._gate:
+        with self._reading():
             return self._reads.task(task_id)
+
+    def epoch(self) -> str:
+        """Return the id of the database, writing one when there is none yet."""
+        with self._reading():
+            return self._reads.epoch()
+
+    @contextmanager
+    def _reading(self) -> Generator[None]:
+        if not self._gate.acquire(timeout=PATIENCE):
+            raise RedisUnavailable(TimeoutError("too many reads wait for it"))
+        try:
+            with translated():
+                yield
+        finally:
+            self._gate.release()
 
     def look(self, tasks: Sequence[str] = (), cursor: Cursor | None = None) -> Snapshot:
         """Return the history's shape and these tasks at one moment. Raises TaskNotFound, CorruptRecord."""
         here = to_text(cursor.at if cursor else ORIGIN)
-        with self._gate, translated(), self.redis.pipeline(transaction=True) as pipeline:
+        with self._reading(), self.redis.pipeline(transaction=True) as pipeline:
             pipeline.get(self.keys.epoch)
             pipeline.xinfo_stream(self.keys.history)
             pipeline.xrange(self.keys.history, here, here)
@@ -107,7 +133,7 @@ class Past:
     def stories(self, tasks: Iterable[str]) -> list[Story]:
         """Return those of the tasks that were not purged."""
         tasks = list(tasks)
-        with self._gate, translated(), self.redis.pipeline(transaction=False) as pipeline:
+        with self._reading(), self.redis.pipeline(transaction=False) as pipeline:
             for task_id in tasks:
                 pipeline.hgetall(self.keys.task(task_id))
             hashes = cast(list[dict[str, str]], pipeline.execute())
@@ -128,7 +154,7 @@ class Past:
             yield self._entries(ids[start : start + PAGE])
 
     def _entries(self, ids: Sequence[EntryId]) -> list[Moment]:
-        with self._gate, translated(), self.redis.pipeline(transaction=False) as pipeline:
+        with self._reading(), self.redis.pipeline(transaction=False) as pipeline:
             for at in map(to_text, ids):
                 pipeline.xrange(self.keys.history, at, at)
             pages = cast(list[list[tuple[str, dict[str, str]]]], pipeline.execute())
@@ -140,10 +166,10 @@ class Past:
     def moves(self, watch: Watch, after: EntryId) -> Iterator[tuple[list[Moment], EntryId]]:
         """Yield what a watch accepts of the moves after a place, by pages, each with the place it reaches.
 
-        Raises TooFarBehind after `PAGES_LIMIT` pages.
+        Raises Incomplete after `PAGES_LIMIT` pages.
         """
         for _ in range(PAGES_LIMIT):
-            with self._gate, translated():
+            with self._reading():
                 page = cast(
                     list[tuple[str, dict[str, str]]],
                     self.redis.xrange(self.keys.history, f"({to_text(after)}", "+", count=PAGE),
@@ -151,9 +177,8 @@ class Past:
             if not page:
                 return
             after = from_text(page[-1][0])
-            moments = [Moment(Entry.from_fields(*entry)) for entry in page]
-            yield [moment for moment in moments if watch.accepts(moment.entry)], after
-        raise TooFarBehind
+            yield [moment for moment in Moment.readable(page) if watch.accepts(moment.entry)], after
+        raise Incomplete("behind")
 
 
 def _ends(stream: Any) -> tuple[EntryId, EntryId]:

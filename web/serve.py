@@ -1,6 +1,7 @@
 """The server: gunicorn with gevent workers, so that thousands of streams fit in one process."""
 
 import ipaddress
+import signal
 import threading
 import time
 import warnings
@@ -77,6 +78,7 @@ class Server(BaseApplication):
             "keepalive": 5,
             "limit_request_line": 8190,  # a stream may name 50 tasks
             "control_socket_disable": True,
+            "post_fork": die_while_booting,
             "post_worker_init": close_streams_on_stop,
         }
         super().__init__()
@@ -89,6 +91,15 @@ class Server(BaseApplication):
     def load(self) -> Any:
         """Make a worker's application."""
         return create_app(self._settings)
+
+
+def die_while_booting(_arbiter: Any, _worker: Any) -> None:
+    """Let SIGTERM end a worker that is not ready yet.
+
+    It still has the master's handlers, which only note the signal: the stop would be lost, and the master wait
+    `GRACE` seconds for it.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def close_streams_on_stop(worker: Any) -> None:

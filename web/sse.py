@@ -1,15 +1,21 @@
-"""One stream of server-sent events: what happened, then what happens, without a hole and without a repetition."""
+"""One stream of server-sent events: what happened, then what happens, without a hole and without a repetition.
+
+Where a hole cannot be excluded the client gets `event: reset` with a reason, fetches anew, and the stream goes on from
+now: `unreadable` (no cursor at all), `epoch` (of another database), `ahead` (beyond the newest entry), `lost` (of an
+entry that Redis no longer has though nobody purged it), `rewound` (Redis itself came back older), `purged` (moves after
+the cursor may have been removed with their tasks), `behind` (too much to replay), `damaged` (a record is unreadable).
+"""
 
 import logging
 import time
 from collections.abc import Iterator, Sequence
 
-from ..jobs.errors import CorruptRecord, GhostlessError, RedisUnavailable
-from ..statemachine import FINAL, State
+from ..jobs.errors import GhostlessError, RedisUnavailable, TaskNotFound
+from ..statemachine import FINAL
 from .cursors import ORIGIN, Cursor, EntryId
 from .frames import Moment, bookmark, frame, opening, retry
 from .hub import Hub
-from .past import Past, Snapshot, TooFarBehind
+from .past import Incomplete, Past, Snapshot
 from .watch import Batch, Subscription, Watch
 
 HEARTBEAT = 15.0
@@ -30,7 +36,7 @@ class Stream:
         self._cursor = hub.position  # everything up to here was sent, or is not asked for
         self._behind = False  # moves after the cursor must be read from Redis first
         self._reset: str | None = None
-        self._states: dict[str, State | None] = dict.fromkeys(watch.tasks)
+        self._states: dict[str, str | None] = dict.fromkeys(watch.tasks)
         self._doubt = False  # the tasks may be final without any further move to tell
 
     # Where it starts
@@ -126,7 +132,7 @@ class Stream:
         news = [moment for moment in moments if moment.at > at]
         for moment in news:
             if moment.entry.task in self._states:
-                self._states[moment.entry.task] = State(moment.entry.to_state)
+                self._states[moment.entry.task] = moment.entry.to_state
         self._cursor = Cursor(epoch, max(at, reached))
         return b"".join(moment.frame(epoch) for moment in news)
 
@@ -138,10 +144,15 @@ class Stream:
             self._behind = False
         except RedisUnavailable as error:
             log.info("a stream waits for Redis: %s", error)
-        except (GhostlessError, TooFarBehind) as error:
-            log.warning("a stream cannot be completed, its client is told: %s", error)
-            self._restart(self._hub.position)
-            yield self._reset_block("too far behind" if isinstance(error, TooFarBehind) else "purged")
+        except Incomplete as error:
+            yield self._given_up(error, error.reason)
+        except GhostlessError as error:
+            yield self._given_up(error, "purged" if isinstance(error, TaskNotFound) else "damaged")
+
+    def _given_up(self, error: Exception, reason: str) -> bytes:
+        log.warning("a stream cannot be completed, and its client is told: %s", error)
+        self._restart(self._hub.position)
+        return self._reset_block(reason)
 
     def _missed_moves(self) -> Iterator[bytes]:
         if self._watch.tasks:
@@ -165,7 +176,7 @@ class Stream:
         for moments, reached in self._past.moves(self._watch, started.at):
             yield self._sent(moments, reached)
         if doubt := self._past.look((), started).doubt(started):
-            raise CorruptRecord(f"the history was purged while it was replayed: {doubt}")
+            raise Incomplete(doubt)  # purged while it was replayed
 
     # Where it ends
 

@@ -8,10 +8,11 @@ from flask.typing import ResponseReturnValue
 
 from ..jobs.client import Filter, Page
 from ..jobs.errors import InvalidTask
+from ..jobs.messages import Answer
 from ..jobs.model import Task
 from ..jobs.reads import Damaged
-from ..jobs.store import Answer
 from ..statemachine import State
+from .cursors import ORIGIN, to_text
 from .desk import Desk, desk
 from .models import ActionBody, ListQuery, NoQuery, SubmitBody, WaitQuery, read_body, read_query
 from .names import task_id
@@ -98,7 +99,8 @@ def history(given_id: str) -> ResponseReturnValue:
     read_query(NoQuery)
     epoch = desk().epoch()
     entries = desk().client.history(task_id(given_id))
-    return jsonify(task=given_id, entries=[entry.to_dict() for entry in entries], cursor=f"{epoch}.{entries[-1].id}")
+    newest = entries[-1].id if entries else to_text(ORIGIN)
+    return jsonify(task=given_id, entries=[entry.to_dict() for entry in entries], cursor=f"{epoch}.{newest}")
 
 
 @routes.post("/<given_id>/<any(cancel, pause, resume, retry):action>")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import click
 
 from ...statemachine import FINAL, RUNNING, State
-from ..store import Answer
+from ..messages import Answer
 from .session import Session, actor, json_option, pass_session, print_json
 
 Verb = Callable[..., None]

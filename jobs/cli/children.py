@@ -18,7 +18,14 @@ TAIL = 12
 class Child:
     """One process that writes into a log file."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str],
+        inherited: Sequence[int] = (),
+    ) -> None:
         self.name, self.log = name, log
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -27,6 +34,7 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
+                pass_fds=inherited,
                 start_new_session=True,  # a Ctrl-C is for the supervisor, which ends its children in order
             )
 

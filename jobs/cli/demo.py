@@ -15,12 +15,13 @@ from .board import Bars, Lines, Row, board
 from .dev import EXAMPLE, FOLDER, plan_for
 from .events import Event, Follower
 from .extras import require
+from .hold import only_one_in
 from .lazy import Failed
 from .output import Column, clock, percent, show_table
 from .pictures import PICTURES, Picture
 from .session import Session, pass_session
 from .show import last_line
-from .stack import Stack, only_one_in
+from .stack import Stack
 
 OUTPUT = Path("demo-output")
 """Where the pictures are left, below the current folder."""
@@ -45,7 +46,7 @@ def demo(session: Session) -> None:
     require("numpy", "PIL")
     started_at = time.monotonic()
     plan = plan_for(session, "gpu", 0, (EXAMPLE,))
-    with only_one_in(plan.folder), Stack(plan, click.echo) as stack:
+    with only_one_in(plan.folder) as hold, Stack(plan, hold, click.echo) as stack:
         try:
             with Api(stack.url) as api:
                 tour = Tour(stack, api)

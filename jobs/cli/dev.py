@@ -6,9 +6,10 @@ from pathlib import Path
 import click
 
 from .extras import require
+from .hold import only_one_in
 from .options import as_name
 from .session import Session, pass_session
-from .stack import Interrupted, Plan, Stack, only_one_in
+from .stack import Interrupted, Plan, Stack
 
 FOLDER = Path(".ghostless")
 """Where the data and the logs are kept, below the current folder."""
@@ -41,9 +42,9 @@ def dev(session: Session, port: int, queue: str, modules: tuple[str, ...]) -> No
     Example: ghostless dev --tasks my_tasks --queue default
     """
     plan = plan_for(session, queue, port, modules)
-    with only_one_in(plan.folder):
+    with only_one_in(plan.folder) as hold:
         try:
-            with Stack(plan, click.echo) as stack:
+            with Stack(plan, hold, click.echo) as stack:
                 click.echo(_welcome(stack))
                 while True:
                     stack.sleep(60)

@@ -4,6 +4,7 @@ As click's own documentation shows under "Lazily Loading Subcommands". The summa
 so that `--help` needs none of the modules.
 """
 
+import difflib
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -65,6 +66,15 @@ class LazyGroup(click.Group):
             if error.name not in EXTRAS:
                 raise
             raise Failed(f"{cmd_name} needs {error.name}; install with: pip install 'ghostless[demo]'") from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; for a misspelt one, name those that are near."""
+        near = difflib.get_close_matches(args[0], self._verbs)
+        if args[0] not in self._verbs and near:
+            ctx.fail(f"No such command {args[0]!r}; did you mean {' or '.join(near)}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections of --help from the table."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from ...statemachine import STORED, State
+
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -47,6 +49,13 @@ def as_moment(ctx: click.Context, param: click.Parameter, text: str | None) -> f
     except (ValueError, OverflowError) as error:
         expected = "a time like 2027-01-31T18:00 or seconds since 1970"
         raise click.BadParameter(f"expected {expected}, got {text!r:.80}") from error
+
+
+def as_state(ctx: click.Context, param: click.Parameter, text: str | None) -> State | None:
+    """Read a state, in capitals or not."""
+    if text is not None and text.upper() not in STORED:
+        raise click.BadParameter(f"expected one of {', '.join(STORED)}, got {text!r:.80}")
+    return None if text is None else State(text.upper())
 
 
 def as_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:

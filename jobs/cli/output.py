@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ...statemachine import State
@@ -28,6 +28,10 @@ STYLES: dict[str, str] = {
     State.TIMEOUT_CANCELLED: "bold red",
 }
 """The colour of each state, the same in every verb."""
+
+
+LEAST_WRAPPED = 24
+"""Characters that a wrapped last column must have room for."""
 
 
 class Column(NamedTuple):
@@ -57,33 +61,48 @@ def show_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, empt
     if not shown:
         click.echo(empty)
     elif on_terminal():
-        Console().print(_table(columns, shown))
+        _print_coloured(columns, shown)
     else:
         click.echo(aligned(columns, shown))
-
-
-def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for index, column in enumerate(columns):
-        # Ids and states are for copying: they keep their line, and the long texts make room.
-        longest = max(len(row[index]) for row in rows)
-        least = longest if longest <= 36 else 20
-        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold", min_width=least)
-    for row in rows:
-        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
-    return table
 
 
 def aligned(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
     """Return the rows under their titles in columns of equal width."""
     lines = [[column.title for column in columns], *rows]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
-    return "\n".join(_padded(columns, widths, line) for line in lines)
+    widths = _widths(columns, rows)
+    return "\n".join("  ".join(_padded(columns, widths, line)).rstrip() for line in lines)
 
 
-def _padded(columns: Sequence[Column], widths: Sequence[int], line: Sequence[str]) -> str:
+def _print_coloured(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows without the columns that are empty; on a narrow terminal, the terminal wraps what is too long."""
+    used = [index for index in range(len(columns)) if any(row[index] for row in rows)]
+    columns, rows = [columns[index] for index in used], [[row[index] for index in used] for row in rows]
+    console, widths = Console(highlight=False), _widths(columns, rows)
+    titles = _padded(columns, widths, [column.title for column in columns])
+    console.print(Text("  ".join(titles).rstrip(), "bold"), soft_wrap=True)
+    for line in _wrapped(rows, console.width - sum(widths[:-1]) - 2 * len(widths[:-1])):
+        cells = zip(line, _padded(columns, widths, line), strict=True)
+        text = Text("  ").join(Text(shown, STYLES.get(cell, "")) for cell, shown in cells)
+        text.rstrip()
+        console.print(text, soft_wrap=True)
+
+
+def _wrapped(rows: Sequence[Sequence[str]], room: int) -> Iterator[Sequence[str]]:
+    """Yield the rows with a last column that is too long going on below itself, where there is room for that."""
+    for *cells, last in rows:
+        first, *rest = textwrap.wrap(last, room) if len(last) > room >= LEAST_WRAPPED else [last]
+        yield [*cells, first]
+        yield from ([*[""] * len(cells), line] for line in rest)
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    lines = [[column.title for column in columns], *rows]
+    return [max(len(line[index]) for line in lines) for index in range(len(columns))]
+
+
+def _padded(columns: Sequence[Column], widths: Sequence[int], line: Sequence[str]) -> list[str]:
     cells = zip(columns, widths, line, strict=True)
-    return "  ".join(cell.rjust(width) if column.right else cell.ljust(width) for column, width, cell in cells).rstrip()
+    return [cell.rjust(width) if column.right else cell.ljust(width) for column, width, cell in cells]
 
 
 def show_fields(fields: Sequence[tuple[str, str]]) -> None:

@@ -95,7 +95,7 @@ def _queues(client: Client) -> list[dict[str, Any]]:
     ]
 
 
-@queues.command("pause")
+@queues.command("pause", short_help="Let none of its tasks start; running ones go on.")
 @click.argument("queue", callback=as_name, metavar="QUEUE")
 @json_option
 @pass_session

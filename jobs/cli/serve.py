@@ -5,6 +5,7 @@ import click
 from ...web.serve import serve as serve_http
 from ..errors import InvalidSetting
 from .logs import log_to_stderr
+from .ports import free_port
 from .session import Session, pass_session
 
 
@@ -20,6 +21,7 @@ def serve(session: Session, host: str, port: int, workers: int, allow_anonymous:
     \b
     Example: ghostless serve --port 8080
     """
+    free_port(port, host=host)  # gunicorn would try again and again
     log_to_stderr()
     try:
         serve_http(session.settings(), host, port, workers, allow_anonymous=allow_anonymous)

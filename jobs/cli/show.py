@@ -4,11 +4,12 @@ from typing import Any
 
 import click
 
-from ...statemachine import STORED, State
+from ...statemachine import Reason, State
 from ..client import PAGE_LIMIT, Filter
 from ..model import Entry, Task
 from ..reads import Damaged
 from .fleet import members, serving
+from .options import as_state
 from .outlook import Around, outlook
 from .output import Column, clock, distance, percent, show_fields, show_table, value, when
 from .session import Session, json_option, pass_session, print_json
@@ -51,7 +52,7 @@ def described(task: Task, around: Around) -> list[tuple[str, str]]:
         ("next", outlook(task, around)),
         ("progress", _progress(task, now)),
         ("attempt", _attempts(task)),
-        ("reason", task.reason or ""),
+        ("reason", "" if task.reason in _PLAIN else task.reason or ""),
         ("error", last_line(task.error)),
         ("result", value(task.result)),
         ("type", task.type),
@@ -63,6 +64,10 @@ def described(task: Task, around: Around) -> list[tuple[str, str]]:
         ("submitted", when(task.submitted_at, now)),
         ("started", when(task.started_at, now)),
     ]
+
+
+_PLAIN = (Reason.USER, Reason.POLICY)
+"""Reasons that tell a reader nothing about a state."""
 
 
 def last_line(error: str | None) -> str:
@@ -84,11 +89,13 @@ def _attempts(task: Task) -> str:
 
 
 @click.command("list")
-@click.option("--state", type=click.Choice(STORED, case_sensitive=False), metavar="STATE", help="Only in this state.")
+@click.option("--state", callback=as_state, metavar="STATE", help="Only in this state.")
 @click.option("--type", "task_type", metavar="TYPE", help="Only of this type.")
 @click.option("--queue", metavar="QUEUE", help="Only of this queue.")
 @click.option("--owner", metavar="OWNER", help="Only of this owner.")
-@click.option("--limit", type=click.IntRange(1, PAGE_LIMIT), default=50, show_default=True, help="Most tasks to show.")
+@click.option(
+    "--limit", type=click.IntRange(1, PAGE_LIMIT), default=50, metavar="N", show_default="50", help="Most tasks."
+)
 @click.option("--cursor", metavar="CURSOR", help="Go on from the page before.")
 @json_option
 @pass_session

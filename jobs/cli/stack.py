@@ -1,18 +1,17 @@
 """Everything that Ghostless is made of, as child processes of this one: for `dev` and `demo`."""
 
-import fcntl
 import http.client
-import os
 import signal
-import socket
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Self, TextIO
+from typing import Self
+
+from redis.exceptions import ResponseError
 
 from ..client import Client
 from ..errors import RedisUnavailable
@@ -20,9 +19,9 @@ from ..settings import Settings
 from .children import Child, Leash
 from .database import find_database
 from .fleet import members
+from .hold import Hold
 from .lazy import Failed
-
-HOST = "127.0.0.1"
+from .ports import HOST, free_port
 
 REDIS_PORT = 6390
 """Where the private Redis listens when that is free: always the same, so that an exported URL stays right."""
@@ -80,8 +79,8 @@ def _survives_terminal() -> bool:
 class Stack:
     """Redis, a watchdog, a worker and the web server: started in this order, stopped in reverse, whatever happens."""
 
-    def __init__(self, plan: Plan, tell: Callable[[str], None]) -> None:
-        self.plan, self._tell = plan, tell
+    def __init__(self, plan: Plan, hold: Hold, tell: Callable[[str], None]) -> None:
+        self.plan, self._hold, self._tell = plan, hold, tell
         self.port = free_port(plan.port)
         self._redis_port = free_port(REDIS_PORT, 0)
         self.settings = replace(plan.settings, redis_url=f"redis://{HOST}:{self._redis_port}/0")
@@ -151,7 +150,10 @@ class Stack:
         return [sys.executable, "-m", __package__ or "", *arguments]
 
     def _start(self, name: str, what: str, is_ready: Callable[[Child], bool], command: Sequence[str]) -> None:
-        child = Child(name, command, self.plan.folder / "logs" / f"{name}.log", self._environment())
+        # Redis holds the folder too: should it ever be left behind, no second one writes to the same files.
+        held = [self._hold.descriptor] if name == "redis" else []
+        child = Child(name, command, self.plan.folder / "logs" / f"{name}.log", self._environment(), held)
+        self._hold.note(child.pid)
         self._children.append(child)
         self._leash.watch(child)
         give_up_at = time.monotonic() + READY
@@ -185,8 +187,15 @@ class Stack:
     def _redis_answers(self, child: Child) -> bool:
         with suppress(RedisUnavailable):
             self.client.reads.ping()
-            return True
+            return self._is_redis_of(child)
         return False
+
+    def _is_redis_of(self, child: Child) -> bool:
+        # Somebody else's server may have taken the port in the meantime; then ours is about to end.
+        try:
+            return self.client.store.redis.info("server")["process_id"] == child.pid
+        except ResponseError:
+            return child.alive  # the stand-in has no INFO
 
     def _watchdog_swept(self, child: Child) -> bool:
         # The data may be of an earlier run, with the trace of its watchdog.
@@ -201,37 +210,3 @@ class Stack:
             connection.request("GET", "/readyz")
             return connection.getresponse().status == 200
         return False
-
-
-@contextmanager
-def only_one_in(folder: Path) -> Generator[None]:
-    """Hold a folder while the block runs. Raises Failed when another process holds it."""
-    with _lock_file(folder) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.seek(0)
-            holder = lock.read().strip() or "?"
-            raise Failed(f"process {holder} runs in {folder.resolve()} already; stop it first") from error
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        yield
-
-
-def _lock_file(folder: Path) -> TextIO:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return (folder / "lock").open("a+")
-    except OSError as error:
-        raise Failed(f"{folder.resolve()} cannot be written to: {error.strerror}; go to a folder of yours") from error
-
-
-def free_port(*wanted: int) -> int:
-    """Return the first of these ports that is free; 0 stands for any. Raises Failed when none is."""
-    for port in wanted:
-        with socket.socket() as probe, suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((HOST, port))
-            return probe.getsockname()[1]
-    raise Failed(f"port {wanted[0]} of {HOST} is taken; choose another one with --port")

@@ -36,6 +36,7 @@ def worker(
     settings = session.settings(tasks=",".join(modules) or None, drain=drain)
     if not settings.tasks:
         raise click.UsageError("--tasks: name the modules with your handlers, or set GHOSTLESS_TASKS")
+    session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
     log_to_stderr()
     try:
         code = run_worker(settings, queues, name=name, burst=burst)

@@ -2,15 +2,16 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from ghostless.jobs.cli import leash
 from ghostless.jobs.cli.children import Child, Leash
 from ghostless.jobs.cli.database import find_database
+from ghostless.jobs.cli.hold import only_one_in
 from ghostless.jobs.cli.lazy import Failed
-from ghostless.jobs.cli.stack import free_port, only_one_in
+from ghostless.jobs.cli.ports import free_port
 from helpers import eventually, is_running
 
 FAMILY = """
@@ -33,10 +34,10 @@ def started(tmp_path: Path) -> Iterator[list[Child]]:
             child.stop(0, lambda: True)
 
 
-def family(started: list[Child], folder: Path, *arguments: str) -> tuple[Child, int]:
+def family(started: list[Child], folder: Path, *arguments: str, inherited: Sequence[int] = ()) -> tuple[Child, int]:
     """Start a process that has a child; return it and the child's pid."""
     log = folder / f"family{len(started)}.log"
-    child = Child("family", [sys.executable, "-c", FAMILY, *arguments], log, {})
+    child = Child("family", [sys.executable, "-c", FAMILY, *arguments], log, {}, inherited)
     started.append(child)
 
     def told() -> int:
@@ -133,6 +134,21 @@ def test_a_folder_has_one_supervisor(tmp_path: Path) -> None:
     """The second one is told who holds it; afterwards the folder is free again."""
     with only_one_in(tmp_path), pytest.raises(Failed, match=r"process \d+ runs in .* already"), only_one_in(tmp_path):
         raise AssertionError("two at once")
+    with only_one_in(tmp_path):
+        pass
+
+
+def test_a_folder_stays_held_by_a_server_that_was_left_behind(tmp_path: Path, started: list[Child]) -> None:
+    """Its data has one writer: while the old server lives, a new one is refused with the old one's pid."""
+    with only_one_in(tmp_path) as hold:
+        server, _ = family(started, tmp_path, inherited=[hold.descriptor])
+        hold.note(server.pid)
+    lock = tmp_path / "lock"
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    lock.write_text(f"{gone.stdout.decode()}{server.pid}\n")
+    with pytest.raises(Failed, match=f"process {server.pid} runs in"), only_one_in(tmp_path):
+        raise AssertionError("two writers")
+    server.stop(0, lambda: True)
     with only_one_in(tmp_path):
         pass
 

@@ -16,7 +16,19 @@ from ghostless.statemachine import Event
 from ghostless.web import frames, sse
 from ghostless.web.hub import Hub
 from redis import Redis
-from web_tools import EventStream, Hand, Message, Served, in_process, opened, publish, states, submitted, until
+from web_tools import (
+    EventStream,
+    Hand,
+    Message,
+    Served,
+    in_process,
+    opened,
+    publish,
+    repeating,
+    states,
+    submitted,
+    until,
+)
 
 
 @pytest.fixture
@@ -121,9 +133,8 @@ def test_progress_and_log_lines_arrive_without_an_id(web: Served, client: Client
     claimed = hand.start()
     with opened(web.url + of(task_id)) as stream:
         cursor = stream.take("task", 2)[-1].id
-        until(lambda: hand.store.redis.pubsub_numsub(hand.store.keys.live)[0][1])
-        hand.store.progress(claimed.held, 0.5, "half\r\nway")
-        (progress,) = stream.take("progress")
+        with repeating(lambda: hand.store.progress(claimed.held, 0.5, "half\r\nway")):
+            (progress,) = stream.take("progress")
         hand.store.log(claimed.held, ["one", "two\n\ndata: forged"])
         lines = [message.data["line"] for message in stream.take("log", 2)]
         hand.finish(claimed)

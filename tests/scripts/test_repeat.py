@@ -28,6 +28,7 @@ from scripts.seeding import (
     claimed,
     finish,
     fire,
+    make_outdated,
     put,
     scene,
     set_up,
@@ -198,6 +199,18 @@ def test_an_id_or_key_that_is_taken_by_another_wish_is_a_conflict(backend: Redis
     assert [("conflict", ID), ("conflict", ID), ("already", ID)] == [
         (answer.word, answer.task_id) for answer in (from_id, from_key, same_key)
     ]
+    assert {} == difference(before, snapshot(backend))
+
+
+def test_an_idempotency_key_outlives_its_task(backend: Redis) -> None:
+    """While the key is remembered, a purged task's wish is not carried out a second time under another id."""
+    stage = scene(backend)
+    put(stage, State.CANCELLED, idempotency_key="order-7")
+    make_outdated(stage)
+    assert 1 == stage.store.purge().moved
+    before = snapshot(backend)
+    answer = stage.store.submit(submission("t2", idempotency_key="order-7"))
+    assert ("purged", ID) == (answer.word, answer.task_id)
     assert {} == difference(before, snapshot(backend))
 
 

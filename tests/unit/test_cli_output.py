@@ -1,8 +1,10 @@
 """How the command line shows things."""
 
 import re
+from collections.abc import Callable
 
 import pytest
+from ghostless.jobs.cli import output
 from ghostless.jobs.cli.output import Column, aligned, clean, distance, duration, percent, value, when
 
 
@@ -11,6 +13,32 @@ def test_columns_stand_below_each_other() -> None:
     columns = [Column("NAME"), Column("N", right=True), Column("NOTE")]
     shown = aligned(columns, [["a", "7", ""], ["longer", "1234", "x"]])
     assert ["NAME       N  NOTE", "a          7", "longer  1234  x"] == shown.splitlines()
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[int], list[str]]:
+    """Show a table on a terminal of some width, and return its lines without colours."""
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+
+    def show(width: int) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        columns = [Column("TASK"), Column("EMPTY"), Column("N", right=True), Column("STORY")]
+        output.show_table(columns, [["t1", "", "7", "one two three four five six"], ["t2", "", "12", "x"]], empty="")
+        return capsys.readouterr().out.splitlines()
+
+    return show
+
+
+def test_a_terminal_shows_no_empty_columns(terminal: Callable[[int], list[str]]) -> None:
+    """Where nobody has an owner, say, nobody reads about owners."""
+    assert ["TASK   N  STORY", "t1     7  one two three four five six", "t2    12  x"] == terminal(80)
+
+
+def test_a_narrow_terminal_loses_nothing(terminal: Callable[[int], list[str]]) -> None:
+    """The last column goes on below itself where there is room, else the terminal wraps the line."""
+    assert ["TASK   N  STORY", "t1     7  one two three four five", "          six", "t2    12  x"] == terminal(34)
+    assert "t1     7  one two three four five six" in "".join(terminal(20))
 
 
 @pytest.mark.parametrize(

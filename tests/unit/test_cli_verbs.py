@@ -56,6 +56,14 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
     assert "Error: " in result.stderr
 
 
+def test_a_misspelt_verb_is_answered_with_the_near_ones() -> None:
+    """And so is a state that is none, with those that are."""
+    assert "did you mean stats or status?" in CliRunner().invoke(main, ["statsu"]).stderr
+    result = CliRunner().invoke(main, ["list", "--state", "done"])
+    assert 2 == result.exit_code
+    assert "'--state': expected one of SCHEDULED, BLOCKED, PENDING" in result.stderr
+
+
 @pytest.mark.parametrize(("form", "start"), [("mermaid", "stateDiagram"), ("dot", "digraph")])
 def test_the_diagram_is_printed_in_both_notations(form: str, start: str) -> None:
     """It needs no Redis."""

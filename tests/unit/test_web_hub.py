@@ -6,6 +6,7 @@ import pytest
 from ghostless.jobs.model import Entry
 from ghostless.web import hub as hub_module
 from ghostless.web.cursors import Cursor
+from ghostless.web.feeds import Feed
 from ghostless.web.frames import Live, Moment
 from ghostless.web.hub import Hub, HubClosed
 from ghostless.web.watch import LOG_LIMIT, PENDING_LIMIT, Watch
@@ -76,7 +77,7 @@ def test_each_listener_hears_what_it_asked_for_once(hub: Hub, watch: Watch, hear
     say(
         hub, move(1, "a"), move(2, "b", owner="ann"), move(3, "c", owner="ann", queue="gpu"), move(4, "d", type="video")
     )
-    batch = hub.take(inbox, 5)
+    batch = hub.take(inbox, 0)
     assert heard == [moment.at[0] - 100 for moment in batch.moments]
     assert Cursor("e1", (104, 0)) == batch.position
 
@@ -97,11 +98,11 @@ def test_a_slow_listener_loses_its_queue_and_not_the_knowledge(hub: Hub) -> None
     inbox = hub.subscribe(Watch())
     for number in range(1, PENDING_LIMIT + 50):
         say(hub, move(number))
-    batch = hub.take(inbox, 5)
+    batch = hub.take(inbox, 0)
     assert batch.lost
     assert () == batch.moments
     say(hub, move(1000))
-    batch = hub.take(inbox, 5)
+    batch = hub.take(inbox, 0)
     assert not batch.lost
     assert [(1100, 0)] == [moment.at for moment in batch.moments]
 
@@ -110,7 +111,7 @@ def test_as_many_moves_as_the_queue_holds_are_kept(hub: Hub) -> None:
     """The limit itself loses nothing."""
     inbox = hub.subscribe(Watch())
     say(hub, *(move(number) for number in range(1, PENDING_LIMIT + 1)))
-    batch = hub.take(inbox, 5)
+    batch = hub.take(inbox, 0)
     assert not batch.lost
     assert PENDING_LIMIT == len(batch.moments)
 
@@ -121,7 +122,7 @@ def test_progress_is_coalesced_and_log_lines_are_bounded(hub: Hub) -> None:
     for number in range(500):
         hub.tell(progress("a", number / 500))
         hub.tell(Live({"kind": "log", "id": "a", "line": str(number)}))
-    batch = hub.take(inbox, 5)
+    batch = hub.take(inbox, 0)
     assert 1 + LOG_LIMIT == len(batch.live)
     assert b"0.998" in batch.live[0].frame
     assert b'"499"' in batch.live[-1].frame
@@ -155,7 +156,7 @@ def test_another_history_is_told_to_everybody_before_its_moves(hub: Hub) -> None
     say(hub, move(1))
     hub.restart("epoch")
     say(hub, move(50))
-    batch = hub.take(inbox, 5)
+    batch = hub.take(inbox, 0)
     assert batch.reset is not None
     assert ("epoch", Cursor("e1", (100, 0))) == (batch.reset.reason, batch.reset.cursor)
     assert [(150, 0)] == [moment.at for moment in batch.moments]
@@ -235,6 +236,14 @@ def test_a_feed_that_ends_by_a_fault_is_seen(monkeypatch: pytest.MonkeyPatch) ->
         hub.subscribe(Watch())
     hub.close()
     hub.join(5)
+
+
+def test_the_pause_between_attempts_grows_and_is_bounded() -> None:
+    """None without a failure, short after the first, jittered, and the same after a day as after a minute."""
+    assert 0.0 == Feed._delay(0)
+    assert all(0.1 <= Feed._delay(1) <= 0.2 for _ in range(100))
+    assert all(1.0 <= Feed._delay(failures) <= 2.0 for failures in (10, 1_000, 100_000))
+    assert len({Feed._delay(5) for _ in range(10)}) > 1
 
 
 def test_a_feed_that_hangs_is_seen(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

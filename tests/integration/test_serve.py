@@ -1,0 +1,231 @@
+"""The server as it is installed: gunicorn with gevent workers, in processes of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+import requests
+from ghostless.jobs.client import Client
+from ghostless.jobs.settings import Settings
+from ghostless.jobs.store import Store
+from redis import Redis
+from redis_server import RedisServer
+from web_tools import (
+    SERVE,
+    EventStream,
+    Hand,
+    Message,
+    Served,
+    gunicorn,
+    opened,
+    publish,
+    repeating,
+    states,
+    submitted,
+    until,
+)
+
+
+@pytest.fixture(scope="module")
+def server(redis_server: RedisServer) -> Iterator[Served]:
+    """One server for the tests of this module that do not stop it."""
+    with gunicorn(redis_server.url) as served:
+        yield served
+
+
+@pytest.fixture
+def web(server: Served, client: Client, store: Store) -> Served:
+    """That server, once it noticed that the database was emptied for this test."""
+    publish(store)
+
+    def knows_the_database() -> bool:
+        # A move wakes the hub at once; without one it would notice after its blocking read only.
+        shown = requests.get(f"{server.url}/api/tasks/{submitted(client, queue='wake')}", timeout=5).json()
+        return shown["cursor"].startswith(client.reads.epoch())
+
+    until(knows_the_database)
+    return server
+
+
+def get(url: str) -> requests.Response:
+    """Fetch without keeping the connection: a stopping server waits some seconds for those that are kept."""
+    return requests.get(url, timeout=20, headers={"Connection": "close"})
+
+
+def workers_of(served: Served) -> list[psutil.Process]:
+    """Return the worker processes of a server."""
+    return psutil.Process(served.pid).children()
+
+
+def test_fifty_clients_of_tasks_that_live_a_moment_all_see_the_end(web: Served, client: Client, store: Store) -> None:
+    """The same promise with greenlets as with threads: whoever comes when, sees the whole life and the end."""
+    ids = [submitted(client, queue=f"q{number}") for number in range(50)]
+
+    def live(number: int) -> None:
+        hand = Hand(store, f"w{number}")
+        hand.finish(hand.start(f"q{number}"))
+
+    def follow(task_id: str) -> list[Message]:
+        with EventStream(f"{web.url}/api/tasks/{task_id}/events") as stream:
+            return list(stream)
+
+    with ThreadPoolExecutor(100) as pool:
+        lives = pool.map(live, range(50))
+        told = list(pool.map(follow, ids))
+        list(lives)
+    for task_id, messages in zip(ids, told, strict=True):
+        assert ["PENDING", "PROCESSING", "SUCCESS"] == states(messages)
+        assert "end" == messages[-1].event
+        assert {task_id} == {message.data["id"] for message in messages[:-1]}
+
+
+def test_progress_arrives(web: Served, client: Client, store: Store) -> None:
+    """Pub/sub works beside the blocking read in one thread of the operating system."""
+    hand = Hand(store)
+    task_id = submitted(client)
+    claimed = hand.start()
+    with opened(f"{web.url}/api/tasks/{task_id}/events") as stream:
+        stream.take("task", 2)
+        with repeating(lambda: store.progress(claimed.held, 0.25, "a quarter")):
+            assert 0.25 == stream.take("progress")[0].data["progress"]
+
+
+def test_a_client_that_does_not_read_loses_nothing(web: Served, client: Client, store: Store) -> None:
+    """More moves than its queue and all buffers hold wait for it in Redis; when it reads, all of them come."""
+    hand = Hand(store)
+    with opened(f"{web.url}/api/events?owner=ann") as stream:
+        made = [submitted(client, owner="ann") for _ in range(4)]
+        held = [hand.start().held for _ in made]
+        for number in range(900):
+            for one in held:
+                store.stage(one, "worker:hand", f"{number} " + "x" * 1900)
+        expected = [entry_id for entry_id, fields in store.redis.xrange(store.keys.history) if fields["owner"] == "ann"]
+        told = stream.take("task", len(expected))
+    assert 4 * 902 == len(expected)
+    assert expected == [message.id.partition(".")[2] for message in told]
+
+
+def test_plain_requests_are_served_beside_many_streams(web: Served, client: Client, redis: Redis) -> None:
+    """Two hundred streams and fifty long polls are open, Redis sees few connections, and a request is answered."""
+    task_id = submitted(client)
+    with ThreadPoolExecutor(50) as pool:
+        streams = list(pool.map(lambda _: opened(f"{web.url}/api/tasks/{task_id}/events"), range(200)))
+        polls = [pool.submit(requests.get, f"{web.url}/api/tasks/{task_id}?wait=30", timeout=40) for _ in range(50)]
+        started = time.monotonic()
+        assert 200 == requests.get(f"{web.url}/readyz", timeout=5).status_code
+        assert time.monotonic() - started < 5
+        assert len(redis.client_list()) < 60
+        client.cancel(task_id)
+        assert {"CANCELLED"} == {poll.result().json()["state"] for poll in polls}
+        for stream in streams:
+            assert "end" == list(stream)[-1].event
+            stream.close()
+
+
+def test_huge_bodies_are_refused_also_when_their_length_is_not_told(web: Served) -> None:
+    """413 for a body over the limit, sent in chunks; the server does not take it all into memory first."""
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(64):
+            yield b" " * 65536
+
+    headers = {"Content-Type": "application/json"}
+    try:
+        answer = requests.post(f"{web.url}/api/tasks", data=endless(), headers=headers, timeout=10)
+        assert 413 == answer.status_code
+        assert "application/problem+json" == answer.headers["Content-Type"]
+    except requests.ConnectionError:
+        pass  # it may as well hang up while the rest is still being sent
+    assert 200 == requests.get(f"{web.url}/healthz", timeout=5).status_code
+
+
+def test_streams_end_promptly_when_the_server_stops(redis: Redis, settings: Settings, store: Store) -> None:
+    """SIGTERM: each stream is told when to come back, polls are answered, all is over in 10 s, no process stays."""
+    client = Client(settings, redis)
+    publish(store)
+    with gunicorn(settings.redis_url, workers=2) as web, ThreadPoolExecutor(10) as pool:
+        task_id = submitted(client)
+        streams = [opened(f"{web.url}/api/tasks/{task_id}/events") for _ in range(20)]
+        polls = [pool.submit(requests.get, f"{web.url}/api/tasks/{task_id}?wait=60", timeout=70) for _ in range(10)]
+        for stream in streams:
+            stream.take("task")
+            stream.retry = None
+        family = [psutil.Process(web.pid), *workers_of(web)]
+        assert 3 == len(family)
+        started = time.monotonic()
+        os.kill(web.pid, signal.SIGTERM)
+        for stream in streams:
+            assert stream.next() is None
+            assert stream.retry
+            assert stream.was_hung_up()
+            stream.close()
+        assert time.monotonic() - started < 5
+        for poll in polls:
+            assert "PENDING" == poll.result().json()["state"]
+        os.waitpid(web.pid, 0)
+        assert time.monotonic() - started < 10
+        until(lambda: not any(process.is_running() for process in family))
+
+
+def test_a_client_comes_back_to_the_next_server(redis: Redis, settings: Settings, store: Store) -> None:
+    """Over a restart of the server a client with its cursor misses nothing and sees nothing twice."""
+    client = Client(settings, redis)
+    publish(store)
+    task_id = submitted(client)
+    path = f"/api/tasks/{task_id}/events"
+    with gunicorn(settings.redis_url) as web, opened(web.url + path) as stream:
+        told = stream.take("task")
+        os.kill(web.pid, signal.SIGTERM)
+        assert stream.next() is None
+    Hand(store).run()
+    with gunicorn(settings.redis_url) as web, opened(web.url + path, stream.last_event_id) as stream:
+        told += list(stream)
+    assert ["PENDING", "PROCESSING", "SUCCESS"] == states(told)
+
+
+def test_the_server_outlives_redis(own_server: Callable[..., RedisServer]) -> None:
+    """Alive and not ready while Redis is away; open streams go on when it is back."""
+    durable = own_server(durable=True)
+    client = Client(Settings(redis_url=durable.url))
+    publish(client.store)
+    task_id = submitted(client)
+    with gunicorn(durable.url) as web, opened(f"{web.url}/api/tasks/{task_id}/events") as stream:
+        stream.take("task")
+        durable.kill()
+        assert 200 == get(f"{web.url}/healthz").status_code
+        answer = get(f"{web.url}/readyz")
+        assert (503, "application/problem+json") == (answer.status_code, answer.headers["Content-Type"])
+        answer = get(f"{web.url}/api/tasks/{task_id}")
+        assert (503, "2") == (answer.status_code, answer.headers["Retry-After"])
+        durable.start()
+        Hand(client.store).run()
+        assert ["PROCESSING", "SUCCESS"] == states(list(stream))
+        assert 200 == get(f"{web.url}/readyz").status_code
+    client.store.redis.close()
+
+
+def test_only_this_host_is_served_and_no_control_socket_is_opened(web: Served) -> None:
+    """The server listens on the loopback address it was told, and on nothing else."""
+    listening = [
+        connection
+        for process in [psutil.Process(web.pid), *workers_of(web)]
+        for connection in process.net_connections(kind="all")
+        if connection.status == psutil.CONN_LISTEN or connection.family == socket.AF_UNIX
+    ]
+    assert {("127.0.0.1", int(web.url.rpartition(":")[2]))} == {tuple(connection.laddr) for connection in listening}
+
+
+def test_an_address_that_may_not_be_served_is_a_clear_error() -> None:
+    """Nothing is started, and the message says what would be needed."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SERVE, "0.0.0.0", "1", "1"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert 1 == ended.returncode
+    assert "allow_anonymous" in ended.stderr

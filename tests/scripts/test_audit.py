@@ -1,0 +1,232 @@
+"""The oracle itself: it is silent on a sound database, and it sees each kind of damage."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from audit import audit, leftovers
+from ghostless.statemachine import STORED, State
+from redis import Redis
+from scripts.seeding import ID, QUEUE, Scene, put, scene
+
+
+@pytest.mark.parametrize("state", STORED)
+def test_it_is_silent_on_a_sound_database(backend: Redis, state: State) -> None:
+    """A task in any state, and an empty database, hold no violation."""
+    stage = scene(backend)
+    assert [] == audit(backend, stage.keys)
+    put(stage, state)
+    assert [] == audit(backend, stage.keys, [ID])
+
+
+def _entry(stage: Scene, at: int) -> str:
+    return stage.task[f"h{at}"]
+
+
+def _rewrite(stage: Scene, at: int, **changes: str) -> None:
+    entry_id = _entry(stage, at)
+    ((_, fields),) = stage.redis.xrange(stage.keys.history, entry_id, entry_id)
+    stage.redis.xdel(stage.keys.history, entry_id)
+    stage.redis.hset(stage.keys.task(ID), f"h{at}", stage.redis.xadd(stage.keys.history, {**fields, **changes}))
+
+
+DAMAGE: list[tuple[str, State, Callable[[Scene], object], str]] = [
+    ("the task is gone", State.PENDING, lambda s: s.redis.delete(s.keys.task(ID)), "a: t1 was accepted and is gone"),
+    ("an unknown state", State.PENDING, lambda s: s.redis.hset(s.keys.task(ID), "state", "X"), "a: t1 is damaged"),
+    (
+        "the record is a string",
+        State.PENDING,
+        lambda s: s.redis.set(s.keys.task(ID), "x"),
+        "c: ghostless:task:t1 is a string",
+    ),
+    (
+        "not in its state's index",
+        State.PENDING,
+        lambda s: s.redis.delete(s.keys.state("PENDING")),
+        "b: t1 is PENDING and not in",
+    ),
+    (
+        "in another state's index",
+        State.PENDING,
+        lambda s: s.redis.zadd(s.keys.state("FAILED"), {ID: 1}),
+        "b: t1 is PENDING and yet in",
+    ),
+    (
+        "a wrong score",
+        State.PENDING,
+        lambda s: s.redis.zadd(s.keys.state("PENDING"), {ID: 1}),
+        "b: t1 has the score 1.0",
+    ),
+    (
+        "no ticket",
+        State.PENDING,
+        lambda s: s.redis.delete(s.keys.rq_queue(QUEUE)),
+        "d: t1 is PENDING and nothing will move it",
+    ),
+    (
+        "two tickets",
+        State.PENDING,
+        lambda s: s.redis.rpush(s.keys.rq_queue(QUEUE), ID),
+        "b: t1 is PENDING and has the tickets {'q': 2}",
+    ),
+    (
+        "an empty ticket",
+        State.PENDING,
+        lambda s: s.redis.delete(s.keys.rq_job(ID)),
+        "b: t1 is PENDING and its rq job is {}",
+    ),
+    (
+        "a ticket too many",
+        State.PAUSED,
+        lambda s: s.redis.rpush(s.keys.rq_queue(QUEUE), ID),
+        "b: t1 is PAUSED and has the tickets",
+    ),
+    (
+        "no deadline",
+        State.PROCESSING,
+        lambda s: s.redis.delete(s.keys.deadlines),
+        "d: t1 is PROCESSING and nothing will move it",
+    ),
+    (
+        "no due time",
+        State.RETRY_WAITING,
+        lambda s: s.redis.delete(s.keys.due),
+        "d: t1 is RETRY_WAITING and nothing will move it",
+    ),
+    (
+        "another due time",
+        State.SCHEDULED,
+        lambda s: s.redis.zadd(s.keys.due, {ID: 5}),
+        "b: t1 has the score 5.0 in ghostless:due",
+    ),
+    (
+        "no retention",
+        State.SUCCESS,
+        lambda s: s.redis.delete(s.keys.retention),
+        "b: t1 is SUCCESS and not in ghostless:retention",
+    ),
+    (
+        "a lease of another",
+        State.PROCESSING,
+        lambda s: s.redis.set(s.keys.heartbeat(ID), "w9 1", px=9_000),
+        "c: the lease of t1 is 'w9 1'",
+    ),
+    (
+        "a lease of nobody",
+        State.PAUSED,
+        lambda s: s.redis.set(s.keys.heartbeat(ID), "w1 1", px=9_000),
+        "c: the lease of t1",
+    ),
+    ("a member without a task", State.PENDING, lambda s: s.redis.zadd(s.keys.due, {b"\xff": 1}), "which is no task"),
+    (
+        "a ticket of nothing",
+        State.PAUSED,
+        lambda s: s.redis.rpush(s.keys.rq_queue(QUEUE), "no"),
+        "c: the queue q holds 'no'",
+    ),
+    ("an entry of nobody", State.PENDING, lambda s: s.redis.xadd(s.keys.history, {"task": "x"}), "belongs to no task"),
+    (
+        "an entry is gone",
+        State.PROCESSING,
+        lambda s: s.redis.xdel(s.keys.history, _entry(s, 1)),
+        "is not in the history",
+    ),
+    (
+        "an entry is not named",
+        State.PROCESSING,
+        lambda s: s.redis.hdel(s.keys.task(ID), "h2"),
+        "c: t1 has 2 entries and the fields [1]",
+    ),
+    ("an illegal step", State.PROCESSING, lambda s: _rewrite(s, 2, to="SUCCESS"), "is no legal step from 'PENDING'"),
+    ("a jump", State.PROCESSING, lambda s: _rewrite(s, 2, **{"from": "PAUSED"}), "is no legal step from 'PENDING'"),
+    (
+        "a state without a step",
+        State.PAUSED,
+        lambda s: _rewrite(s, 2, event="CANCEL", to="CANCELLED"),
+        "its history ends in 'CANCELLED'",
+    ),
+    ("entries in another order", State.PROCESSING, lambda s: _rewrite(s, 1), "is not newer than the one before"),
+    ("an unknown reason", State.PENDING, lambda s: _rewrite(s, 1, reason="whim"), "gives the reason 'whim'"),
+    ("nobody did it", State.PENDING, lambda s: _rewrite(s, 1, actor=""), "names no actor"),
+    (
+        "another attempt",
+        State.PROCESSING,
+        lambda s: s.redis.hset(s.keys.task(ID), "attempt", 2),
+        "e: t1 is at attempt 2",
+    ),
+    ("a key without TTL", State.PENDING, lambda s: s.redis.set("ghostless:cache", 1), "g: ghostless:cache has no TTL"),
+    ("a strange key", State.PENDING, lambda s: s.redis.set("cache", 1), "g: cache has no TTL"),
+    (
+        "a task that will expire",
+        State.PENDING,
+        lambda s: s.redis.expire(s.keys.task(ID), 60),
+        "g: ghostless:task:t1 has a TTL",
+    ),
+    (
+        "a lease without TTL",
+        State.PROCESSING,
+        lambda s: s.redis.persist(s.keys.heartbeat(ID)),
+        "g: ghostless:heartbeat:t1 has no TTL",
+    ),
+    ("a value of nobody", State.PENDING, lambda s: s.redis.set(s.keys.result("x"), 1), "c: ghostless:result:x exists"),
+    (
+        "a tombstone too early",
+        State.PENDING,
+        lambda s: s.redis.set(s.keys.tombstone(ID), "x", ex=9),
+        "c: ghostless:tombstone:t1 exists",
+    ),
+    (
+        "a wrong count",
+        State.PENDING,
+        lambda s: s.redis.hincrby(s.keys.ledger, "submitted", 1),
+        "h: 2 were submitted, 1 are here",
+    ),
+    (
+        "something in quarantine",
+        State.PENDING,
+        lambda s: s.redis.hset(s.keys.quarantine, "due x", "y"),
+        "c: quarantine holds 1, not 0",
+    ),
+    (
+        "the passing state",
+        State.PENDING,
+        lambda s: s.redis.hset(s.keys.task(ID), "state", "TIMEOUT"),
+        "b: t1 rests in TIMEOUT",
+    ),
+    (
+        "a worker of nothing",
+        State.PAUSED,
+        lambda s: s.redis.hset(s.keys.task(ID), "worker_id", "w"),
+        "its worker_id is 'w'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("what", "state", "damage", "violation"), DAMAGE, ids=[case[0] for case in DAMAGE])
+def test_it_sees_each_kind_of_damage(redis: Redis, what: str, state: State, damage: Callable, violation: str) -> None:
+    """One thing put out of order by hand is named in a violation."""
+    stage = scene(redis)
+    put(stage, state)
+    damage(stage)
+    found = audit(redis, stage.keys, [ID])
+    assert any(violation in line for line in found), found
+
+
+def test_it_sees_a_side_effect_that_happened_twice(redis: Redis) -> None:
+    """One effect an attempt is sound; two, or one of an attempt that never began, are not."""
+    stage = scene(redis)
+    put(stage, State.SUCCESS)
+    assert [] == audit(redis, stage.keys, [ID], effects={ID: [1]})
+    assert ["f"] == [line[0] for line in audit(redis, stage.keys, [ID], effects={ID: [1, 1]})]
+    assert ["f"] == [line[0] for line in audit(redis, stage.keys, [ID], effects={ID: [1, 2]})]
+
+
+def test_it_sees_what_an_attempt_left_behind(tmp_path: Path) -> None:
+    """A process that lives, a zombie, and a folder that still exists."""
+    assert ["i: process", "i: folder"] == [line[:10].rstrip() for line in leftovers([os.getpid()], [tmp_path])]
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert [] == leftovers([ended.pid], [tmp_path / "gone"])

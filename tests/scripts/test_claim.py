@@ -1,0 +1,133 @@
+"""What a claim gives out, in which order, and what it passes over."""
+
+import pytest
+from audit import audit
+from ghostless.jobs.store import Claim, Claimed, NothingToClaim, PlainJob
+from ghostless.lua.loader import WAKE_HINTS
+from ghostless.statemachine import STORED, Event, State
+from redis import Redis
+from scripts.seeding import ID, QUEUE, Scene, claimed, finish, put, scene, submission
+from scripts.snapshot import difference, snapshot
+
+
+def submit_to(stage: Scene, queue: str, *task_ids: str) -> None:
+    """Submit tasks to a queue."""
+    for task_id in task_ids:
+        wish = submission(task_id)
+        stage.store.submit(type(wish)(**{name: getattr(wish, name) for name in wish.__slots__} | {"queue": queue}))
+
+
+def take(stage: Scene, *queues: str, number: int = 1) -> list[str]:
+    """Claim a number of times; return the ids, or why there was none."""
+    replies = [stage.store.claim(Claim.new(f"w{index}", queues)) for index in range(number)]
+    return [reply.held.task_id if isinstance(reply, Claimed) else reply.why for reply in replies]
+
+
+def test_queues_are_served_in_the_order_of_the_worker(backend: Redis) -> None:
+    """The first queue is emptied before the second, each from its oldest task."""
+    stage = scene(backend)
+    submit_to(stage, "low", "l1")
+    submit_to(stage, "high", "h1", "h2")
+    assert ["h1", "h2", "l1", "empty"] == take(stage, "high", "low", number=4)
+    assert [] == audit(backend, stage.keys, ["l1", "h1", "h2"])
+
+
+def test_a_paused_queue_gives_out_nothing(backend: Redis) -> None:
+    """Submits are accepted and wait; other queues are served; resumed, the tasks come in their order (B36)."""
+    stage = scene(backend)
+    submit_to(stage, "high", "h1")
+    stage.store.pause_queue("high")
+    submit_to(stage, "high", "h2")
+    submit_to(stage, "low", "l1")
+    assert ["l1", "empty"] == take(stage, "high", "low", number=2)
+    stage.store.pause_queue("high")
+    stage.store.resume_queue("high")
+    assert ["h1", "h2", "empty"] == [*take(stage, "high", number=2), *take(stage, "other")]
+    assert [] == audit(backend, stage.keys, ["l1", "h1", "h2"])
+
+
+def test_suspended_workers_get_nothing(backend: Redis) -> None:
+    """rq's suspension is looked at inside the claim, so that no worker takes one more task."""
+    stage = scene(backend)
+    put(stage, State.PENDING)
+    backend.set("rq:suspended", 1)
+    before = snapshot(backend)
+    assert NothingToClaim("suspended") == stage.store.claim(Claim("w", (QUEUE,), "aa"))
+    assert {} == difference(before, snapshot(backend))
+
+
+@pytest.mark.parametrize("state", [state for state in STORED if state is not State.PENDING])
+def test_a_ticket_of_a_task_that_is_not_pending_starts_nothing(backend: Redis, state: State) -> None:
+    """Cancelled between submit and start, or held already: its ticket is dropped and the next one taken (B29)."""
+    stage = scene(backend)
+    put(stage, state)
+    submit_to(stage, QUEUE, "t2")
+    backend.lpush(stage.keys.rq_queue(QUEUE), ID, ID)
+    before = stage.task
+    assert ["t2"] == take(stage, QUEUE)
+    assert before == stage.task
+    assert [] == audit(backend, stage.keys, [ID, "t2"])
+
+
+def test_one_claim_passes_over_a_bounded_number_of_tickets(redis: Redis) -> None:
+    """A hundred stale tickets end one call; the next call goes on."""
+    stage = scene(redis)
+    put(stage, State.PENDING)
+    redis.lpush(stage.keys.rq_queue(QUEUE), *(f"gone{number}" for number in range(150)))
+    assert ["empty", ID] == take(stage, QUEUE, number=2)
+    assert [] == audit(redis, stage.keys, [ID])
+
+
+def test_a_plain_job_is_handed_out_as_rq_does(redis: Redis) -> None:
+    """An rq job that is no task moves to rq's intermediate list, and can be put back to the head of its queue."""
+    stage = scene(redis)
+    redis.hset(stage.keys.rq_job("plain"), mapping={"origin": QUEUE, "data": "x"})
+    redis.rpush(stage.keys.rq_queue(QUEUE), "plain")
+    put(stage, State.PENDING)
+    plain = stage.store.claim(Claim("w", (QUEUE,), "aa"))
+    assert PlainJob(QUEUE, "plain") == plain
+    assert ["plain"] == redis.lrange(f"rq:queue:{QUEUE}:intermediate", 0, -1)
+    assert [ID] == stage.queue
+    stage.store.put_back(plain)
+    assert (["plain", ID], 0) == (stage.queue, redis.exists(f"rq:queue:{QUEUE}:intermediate"))
+
+
+def test_a_claim_hands_out_all_that_a_worker_needs(redis: Redis) -> None:
+    """The record, the params and the checkpoint of an earlier attempt, and the right to write."""
+    stage = scene(redis)
+    put(stage, State.PENDING, owner="ann")
+    redis.set(stage.keys.checkpoint(ID), '{"step":2}')
+    got = claimed(stage.store)
+    assert ((ID, 1, "aa11"), {"a": 1}, {"step": 2}) == (
+        (got.held.task_id, got.held.attempt, got.held.token),
+        got.params,
+        got.checkpoint,
+    )
+    assert ("demo.add", QUEUE, "ann", State.PROCESSING, "w1") == (
+        got.task.type,
+        got.task.queue,
+        got.task.owner,
+        got.task.state,
+        got.task.worker_id,
+    )
+    assert got.task.started_at + got.task.policy.timeout == got.task.timeout_at
+
+
+def test_hints_for_idle_workers_are_capped_and_end_with_the_queue(redis: Redis) -> None:
+    """However many tasks come, at most a hundred hints wait; an emptied queue leaves none."""
+    stage = scene(redis)
+    stage.store.submit_many([submission(f"t{number}") for number in range(WAKE_HINTS + 20)])
+    assert WAKE_HINTS == redis.llen(stage.keys.wake(QUEUE))
+    take(stage, QUEUE, number=WAKE_HINTS + 21)
+    assert 0 == redis.exists(stage.keys.wake(QUEUE))
+
+
+def test_a_started_attempt_begins_with_a_clean_progress(redis: Redis) -> None:
+    """What an earlier attempt said of its progress is not shown for the next one."""
+    stage = scene(redis)
+    put(stage, State.PROCESSING)
+    stage.store.progress(stage.held, 0.7, "nearly")
+    assert ("0.7", "nearly") == (stage.task["progress"], stage.task["message"])
+    finish(stage, Event.SUSPEND)
+    claimed(stage.store, Claim("w2", (QUEUE,), "cc"))
+    assert set() == {"progress", "message", "progress_at"} & stage.task.keys()

@@ -1,0 +1,95 @@
+"""Settings from the environment: every wrong value is answered by name, with what was expected and what came."""
+
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+from ghostless.jobs.errors import GhostlessError, InvalidSetting
+from ghostless.jobs.settings import Settings
+
+GOOD = {
+    "redis_url": ("rediss://user:secret@host:6380/2", "rediss://user:secret@host:6380/2"),
+    "prefix": ("team-a:", "team-a:"),
+    "tasks": ("my_tasks, other.tasks ,", ("my_tasks", "other.tasks")),
+    "artifacts": ("/var/lib/artifacts", "/var/lib/artifacts"),
+    "beat": ("0.5", 0.5),
+    "lease": ("30", 30.0),
+    "grace": ("1e1", 10.0),
+    "drain": ("0", 0.0),
+    "sweep": ("0.05", 0.05),
+    "tombstone": ("1", 1.0),
+    "idempotency": ("86400", 86_400.0),
+}
+NO_NUMBER = ("", "fast", "1h", "nan", "inf", "-inf", "-1", "1e12", "True", "None", "0x10", "5 s")
+TIMES = ("beat", "lease", "grace", "sweep", "tombstone", "idempotency")
+WRONG = [
+    *(
+        ("redis_url", value)
+        for value in ("", "localhost", "http://host", "redis://host:port/0", "redis://host:99999/0")
+    ),
+    *(("redis_url", value) for value in ("redis://host/name", "redis://[::1", "redis://host:6379/-1", "REDIS")),
+    *(("prefix", value) for value in ("", "a b", "ü:", "x" * 65, "a\nb", "\x00")),
+    *(("tasks", value) for value in ("my-tasks", "tasks.py/", "a..b", "1tasks", "a b")),
+    *(("artifacts", value) for value in ("", "  ")),
+    *(
+        (name, value)
+        for name in ("beat", "lease", "grace", "sweep", "tombstone", "idempotency")
+        for value in (*NO_NUMBER, "0")
+    ),
+    *(("drain", value) for value in NO_NUMBER),
+]
+
+
+def test_the_defaults_are_those_of_the_design() -> None:
+    """A beat of 5 s and a lease of three beats; a sweep every second; a grace of 5 s."""
+    assert Settings() == Settings.from_environment({})
+    assert (5, 15, 5, 1) == (Settings().beat, Settings().lease, Settings().grace, Settings().sweep)
+
+
+def test_every_setting_is_tried_here() -> None:
+    """A new setting needs a good and a wrong value in this file."""
+    names = {field.name for field in fields(Settings)}
+    assert names == GOOD.keys() == {name for name, _ in WRONG}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_value_is_taken(name: str) -> None:
+    """Each setting is read from GHOSTLESS_ and its name in capitals."""
+    text, value = GOOD[name]
+    environment = {f"GHOSTLESS_{name.upper()}": text, "OTHER": "x", "GHOSTLESS_LEASE": "1200"} | (
+        {"GHOSTLESS_LEASE": text} if name == "lease" else {}
+    )
+    assert value == getattr(Settings.from_environment(environment), name)
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_wrong_value_is_named_with_what_was_expected(name: str, value: str) -> None:
+    """`GHOSTLESS_X: expected ..., got ...`, as an error of ours that carries the three parts."""
+    variable = f"GHOSTLESS_{name.upper()}"
+    with pytest.raises(InvalidSetting) as caught:
+        Settings.from_environment({variable: value})
+    error = caught.value
+    assert (variable, value) == (error.name, error.got)
+    assert f"{variable}: expected {error.expected}, got {value!r}" == str(error)
+    assert isinstance(error, GhostlessError)
+
+
+def test_a_lease_shorter_than_two_beats_is_refused() -> None:
+    """One lost beat must not look like a death, whichever of the two was set."""
+    for environment in ({"GHOSTLESS_LEASE": "9"}, {"GHOSTLESS_BEAT": "8"}):
+        with pytest.raises(InvalidSetting, match="GHOSTLESS_LEASE: expected at least two beats"):
+            Settings.from_environment(environment)
+    assert 10 == Settings.from_environment({"GHOSTLESS_LEASE": "10"}).lease
+
+
+def test_a_password_is_not_shown() -> None:
+    """An address that cannot be used is told without its password."""
+    with pytest.raises(InvalidSetting) as caught:
+        Settings.from_environment({"GHOSTLESS_REDIS_URL": "redis://ann:hunter2@host:port"})
+    assert "hunter2" not in str(caught.value)
+    assert "redis://ann:***@host:port" == caught.value.got
+
+
+def test_settings_cannot_be_changed() -> None:
+    """One frozen object is passed around."""
+    with pytest.raises(FrozenInstanceError):
+        Settings().beat = 1  # type: ignore[misc]

@@ -26,20 +26,10 @@ def connect(settings: Settings) -> Redis:
 def connect_like(other: Redis) -> Redis:
     """Return a client to the same database as `other`, whatever `other` was made with."""
     pool = other.connection_pool
-    kept = {
-        "host",
-        "port",
-        "db",
-        "username",
-        "password",
-        "path",
-        "ssl_ca_certs",
-        "ssl_cert_reqs",
-        "ssl_certfile",
-        "ssl_keyfile",
-    }
-    kwargs = {name: value for name, value in pool.connection_kwargs.items() if name in kept}
-    fresh = type(pool)(connection_class=pool.connection_class, **kwargs, **_options())
+    # Address, credentials and TLS are the other's. Its handlers of maintenance notices belong to RESP3.
+    theirs = {name: value for name, value in pool.connection_kwargs.items() if "maint_notifications" not in name}
+    options = {**theirs, **_options()}
+    fresh = type(pool)(connection_class=pool.connection_class, **options)
     return Redis(connection_pool=fresh)
 
 

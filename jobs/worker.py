@@ -130,7 +130,7 @@ class Worker(RqWorker):
     def _set_ip_address(self, connection: Redis) -> None:
         self.ip_address = "unknown"
         # Some servers answer CLIENT INFO with something rq cannot read.
-        _tolerate(lambda: super(Worker, self)._set_ip_address(connection), KeyError, TypeError)
+        _tolerate(lambda: super(Worker, self)._set_ip_address(connection), KeyError, ValueError)
 
     @property
     def connection_timeout(self) -> int:

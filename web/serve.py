@@ -13,6 +13,7 @@ from gunicorn.workers.ggevent import GeventWorker
 from ..app import create_app
 from ..jobs.errors import InvalidSetting
 from ..jobs.settings import Settings
+from ..jobs.watchdog import run_watchdog
 from .desk import Desk
 
 STOP_POLL = 0.25
@@ -26,9 +27,18 @@ CONNECTIONS = 10_000
 
 
 def serve(
-    settings: Settings, host: str = "127.0.0.1", port: int = 8000, workers: int = 1, *, allow_anonymous: bool = False
+    settings: Settings,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    workers: int = 1,
+    *,
+    allow_anonymous: bool = False,
+    watchdog: bool = True,
 ) -> None:
     """Serve until SIGTERM or SIGINT. Does not return: gunicorn ends the process.
+
+    Each worker also runs a watchdog, unless told otherwise: whoever asks where a task is, there is then always
+    somebody left to notice. Any number of watchdogs may run.
 
     Everyone who reaches the address may do everything, so beyond this host it needs `allow_anonymous`.
     Raises InvalidSetting for an address that may not be served.
@@ -36,7 +46,7 @@ def serve(
     if not (allow_anonymous or _is_loopback(host)):
         raise InvalidSetting("host", "a loopback address, or allow_anonymous: anyone could cancel every task", host)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    Server(settings, address, workers).run()
+    Server(settings, address, workers, watchdog=watchdog).run()
 
 
 def _is_loopback(host: str) -> bool:
@@ -67,8 +77,8 @@ class StreamWorker(GeventWorker):
 class Server(BaseApplication):
     """gunicorn, configured in code. Never preloads: each worker makes its application after gevent's patches."""
 
-    def __init__(self, settings: Settings, address: str, workers: int) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, address: str, workers: int, *, watchdog: bool) -> None:
+        self._settings, self._watchdog = settings, watchdog
         self._options: dict[str, Any] = {
             "bind": address,
             "workers": workers,
@@ -79,7 +89,7 @@ class Server(BaseApplication):
             "limit_request_line": 8190,  # a stream may name 50 tasks
             "control_socket_disable": True,
             "post_fork": die_while_booting,
-            "post_worker_init": close_streams_on_stop,
+            "post_worker_init": self._begin,
         }
         super().__init__()
 
@@ -92,6 +102,12 @@ class Server(BaseApplication):
         """Make a worker's application."""
         return create_app(self._settings)
 
+    def _begin(self, worker: Any) -> None:
+        stop = threading.Event()
+        if self._watchdog:
+            threading.Thread(target=run_watchdog, args=(self._settings, stop), name="watchdog", daemon=True).start()
+        tell_when_stopping(worker, stop)
+
 
 def die_while_booting(_arbiter: Any, _worker: Any) -> None:
     """Let SIGTERM end a worker that is not ready yet.
@@ -102,13 +118,14 @@ def die_while_booting(_arbiter: Any, _worker: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def close_streams_on_stop(worker: Any) -> None:
+def tell_when_stopping(worker: Any, stop: threading.Event) -> None:
     """End a worker's streams as soon as it is to stop: it only stops accepting by itself, and waits for them."""
     hub = cast(Desk, worker.wsgi.extensions["ghostless"]).hub
 
     def watch() -> None:
         while worker.alive:
             time.sleep(STOP_POLL)
+        stop.set()
         hub.close()
 
     threading.Thread(target=watch, name="stop-watch", daemon=True).start()

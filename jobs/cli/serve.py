@@ -14,9 +14,10 @@ from .session import Session, pass_session
 @click.option("--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="Port to listen on.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Server processes.")
 @click.option("--allow-anonymous", is_flag=True, help="Listen beyond this machine although nobody is asked who he is.")
+@click.option("--no-watchdog", is_flag=True, help="Leave watching to the watchdogs that run elsewhere.")
 @pass_session
-def serve(session: Session, host: str, port: int, workers: int, allow_anonymous: bool) -> None:
-    """Serve the HTTP API with its live events.
+def serve(session: Session, host: str, port: int, workers: int, allow_anonymous: bool, no_watchdog: bool) -> None:
+    """Serve the HTTP API with its live events, and watch over the tasks.
 
     \b
     Example: ghostless serve --port 8080
@@ -24,7 +25,7 @@ def serve(session: Session, host: str, port: int, workers: int, allow_anonymous:
     free_port(port, host=host)  # gunicorn would try again and again
     log_to_stderr()
     try:
-        serve_http(session.settings(), host, port, workers, allow_anonymous=allow_anonymous)
+        serve_http(session.settings(), host, port, workers, allow_anonymous=allow_anonymous, watchdog=not no_watchdog)
     except InvalidSetting as error:
         if error.name != "host":
             raise

@@ -104,7 +104,8 @@ class Stranger:
     def _owns(self, process: psutil.Process) -> bool:
         # redis-server writes its title over its environment, but lives in its folder.
         try:
-            lives_here = self.folder in Path(process.cwd()).parents or process.environ().get(MARK) == self.mark
+            place = Path(process.cwd())
+            lives_here = self.folder in (place, *place.parents) or process.environ().get(MARK) == self.mark
             return lives_here and process.status() != psutil.STATUS_ZOMBIE
         except (psutil.Error, OSError):
             return False
@@ -130,9 +131,17 @@ def stranger(tmp_path: Path) -> Iterator[Stranger]:
     person.leave()
 
 
+def command_of(process: psutil.Process) -> list[str]:
+    """Return the command of a process; nothing when it has ended meanwhile."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
 def nothing_runs(stranger: Stranger) -> None:
     """Check that no process of the person is left."""
-    assert [] == [process.cmdline() for process in stranger.processes()]
+    assert [] == [command for process in stranger.processes() if (command := command_of(process))]
 
 
 def started_dev(stranger: Stranger, *options: str) -> str:
@@ -237,7 +246,7 @@ def test_the_end_of_a_process_is_told_and_ends_dev(
 ) -> None:
     """With how it ended and the last lines of its log; the others are stopped."""
     started_dev(stranger)
-    next(process for process in stranger.processes() if is_it(process.cmdline())).kill()
+    next(process for process in stranger.processes() if is_it(command_of(process))).kill()
     assert 1 == stranger.started[-1].wait(60)
     told = stranger.errors.read_text()
     assert told.startswith(f"Error: {name} was ended by SIGKILL; the last lines of .ghostless/logs/{name}.log:\n  | ")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from fleet import Fleet, horse_of
 from ghostless.jobs.client import Client
@@ -95,8 +96,6 @@ def submit_when_known(client: Client, task_type: str, params: dict[str, object],
 
 def assert_no_hog(worker_pid: int) -> None:
     """Check that the worker's horse does nothing: no handler runs on after its attempt ended."""
-    import psutil
-
     for child in psutil.Process(worker_pid).children(recursive=True):
         assert child.cpu_percent(interval=0.2) < 50
 

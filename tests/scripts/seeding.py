@@ -7,9 +7,10 @@ from typing import Any
 
 from ghostless.jobs.errors import StaleAttempt, TaskNotFound
 from ghostless.jobs.keys import Keys
+from ghostless.jobs.messages import Claim, Claimed, Ending, Held, Submission
 from ghostless.jobs.scripts import Scripts
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import Claim, Claimed, Ending, Held, Store, Submission
+from ghostless.jobs.store import Store
 from ghostless.statemachine import FINAL, RUNNING, WAITING_FOR_TIME, Event, Policy, Reason, State
 from redis import Redis
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from audit import audit
-from ghostless.jobs.store import Claim
+from ghostless.jobs.messages import Claim
 from ghostless.statemachine import Event, Policy, Reason, State
 from redis import Redis
 from scripts.seeding import (

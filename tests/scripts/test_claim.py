@@ -2,7 +2,7 @@
 
 import pytest
 from audit import audit
-from ghostless.jobs.store import Claim, Claimed, NothingToClaim, PlainJob
+from ghostless.jobs.messages import Claim, Claimed, NothingToClaim, PlainJob
 from ghostless.lua.loader import WAKE_HINTS
 from ghostless.statemachine import STORED, Event, State
 from redis import Redis

@@ -9,7 +9,7 @@ import pytest
 from audit import audit
 from ghostless.jobs.errors import CorruptRecord
 from ghostless.jobs.keys import Keys
-from ghostless.jobs.store import Claim
+from ghostless.jobs.messages import Claim
 from ghostless.statemachine import Event, State
 from redis import Redis
 from scripts.seeding import ALL, ID, QUEUE, Carrier, Scene, finish, fire, scene, set_up, submission

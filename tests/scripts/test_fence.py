@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from audit import audit
 from ghostless.jobs.errors import StaleAttempt, TaskNotFound
-from ghostless.jobs.store import Claim, Held
+from ghostless.jobs.messages import Claim, Held
 from ghostless.statemachine import Event, Reason, State
 from redis import Redis
 from scripts.seeding import CARRIERS, ID, QUEUE, Carrier, Scene, claimed, finish, make_due, make_lost, put, scene

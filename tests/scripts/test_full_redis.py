@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from audit import audit
 from ghostless.jobs.errors import RedisFull
-from ghostless.jobs.store import Claim
+from ghostless.jobs.messages import Claim
 from ghostless.statemachine import RUNNING, Event, Reason, State
 from redis import Redis
 from scripts.seeding import ALL, ID, PURGE, QUEUE, Carrier, Scene, finish, fire, scene, set_up, submission

@@ -10,7 +10,7 @@ from importlib.resources import files
 import pytest
 from ghostless.jobs.errors import GhostlessError
 from ghostless.jobs.keys import Keys, script_names
-from ghostless.jobs.store import Claim
+from ghostless.jobs.messages import Claim
 from ghostless.lua import SHARED, VERBS, loader
 from ghostless.statemachine import STORED, Event, Policy, Reason, State
 from redis import Redis

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from audit import audit
 from ghostless.jobs.errors import CorruptRecord
-from ghostless.jobs.store import Claim, Claimed, NothingToClaim, Swept
+from ghostless.jobs.messages import Claim, Claimed, NothingToClaim, Swept
 from ghostless.statemachine import State
 from redis import Redis
 from scripts.seeding import BY_WATCHDOG, QUEUE, Scene, claimed, ending, scene, submission

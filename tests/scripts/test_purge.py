@@ -6,8 +6,9 @@ import pytest
 from audit import audit
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import TaskConflict, TaskNotFound
+from ghostless.jobs.messages import Claim
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import BATCH, Claim
+from ghostless.jobs.store import BATCH
 from ghostless.statemachine import FINAL, STORED, Event, Policy, State
 from redis import Redis
 from scripts.seeding import ID, QUEUE, claimed, finish, make_due, make_outdated, put, scene, submission

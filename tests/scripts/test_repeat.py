@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from audit import audit
 from ghostless.jobs.errors import RedisFull, StaleAttempt
+from ghostless.jobs.messages import Claim, Claimed, NothingToClaim
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import Claim, Claimed, NothingToClaim
 from ghostless.statemachine import Event, State
 from redis import Redis
 from redis.backoff import ConstantBackoff
@@ -97,11 +97,23 @@ def test_a_call_whose_reply_is_lost_is_sent_again_by_the_client_itself(
 ) -> None:
     """While Redis sleeps the client re-sends; Redis then runs every copy, and the work is done once (B40)."""
     stage = scene(redis)
-    set_up(stage, carrier)
-    retry = Retry(ConstantBackoff(0.01), 20, supported_errors=(ConnectionError, TimeoutError))
-    with Redis(
-        unix_socket_path=str(redis_server.socket), decode_responses=True, protocol=2, socket_timeout=0.03, retry=retry
-    ) as hasty:
+    for _ in range(5):  # on a busy machine the sleep can be over before the client lost its patience
+        stage.start_over()
+        set_up(stage, carrier)
+        copies = call_while_redis_sleeps(stage, redis_server, carrier)
+        assert [] == audit(redis, stage.keys, [] if carrier.verb in PURGED else [ID])
+        entries = [(entry["task"], entry["event"], entry["attempt"]) for _, entry in redis.xrange(stage.keys.history)]
+        assert [] == [entry for entry, times in Counter(entries).items() if times > 1]
+        if copies > 1:
+            return
+    pytest.fail("Redis never got a second copy of the call")
+
+
+def call_while_redis_sleeps(stage: Scene, redis_server: RedisServer, carrier: Carrier) -> int:
+    """Make the call with a client that waits for less than Redis sleeps; return how often Redis ran the script."""
+    redis, path = stage.redis, str(redis_server.socket)
+    retry = Retry(ConstantBackoff(0.01), 40, supported_errors=(ConnectionError, TimeoutError))
+    with Redis(unix_socket_path=path, decode_responses=True, protocol=2, socket_timeout=0.03, retry=retry) as hasty:
         impatient = Scene(hasty, SpiedStore(hasty), stage.held)
         hasty.ping()
         redis.config_resetstat()
@@ -111,13 +123,7 @@ def test_a_call_whose_reply_is_lost_is_sent_again_by_the_client_itself(
             carrier.call(impatient)
         sleeper.read_response()
         redis.connection_pool.release(sleeper)
-        assert 2 <= redis.info("commandstats")["cmdstat_evalsha"]["calls"]
-    assert [] == audit(redis, stage.keys, [] if carrier.verb in PURGED else [ID])
-    repeated = Counter(
-        (entry["task"], entry["event"], entry["attempt"]) for _, entry in redis.xrange(stage.keys.history)
-    )
-    assert {1} <= set(repeated.values()) or carrier.verb == "purge"
-    assert [] == [key for key, times in repeated.items() if times > 1]
+    return redis.info("commandstats")["cmdstat_evalsha"]["calls"]
 
 
 @each_call

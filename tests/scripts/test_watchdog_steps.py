@@ -5,8 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from audit import audit
+from ghostless.jobs.messages import Claim
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import BATCH, TICKET_WINDOW, Claim
+from ghostless.jobs.store import BATCH, TICKET_WINDOW
 from ghostless.statemachine import FINAL, RUNNING, Event, Policy, State
 from redis import Redis
 from scripts.seeding import (
@@ -103,7 +104,7 @@ def test_a_gap_within_a_beat_is_none(redis: Redis) -> None:
     stage = scene(redis, LIVELY)
     put(stage, State.PROCESSING)
     make_lost(stage)
-    swept_before(stage, ago=4_000)
+    swept_before(stage, ago=2_000)
     assert 1 == sweep(stage)
 
 

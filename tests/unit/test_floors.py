@@ -11,7 +11,16 @@ ROOT = Path(__file__).parents[2]
 FLOORS = {
     0: ("statemachine", "lua", "jobs.errors", "jobs.settings", "jobs.keys"),
     1: (
-        *("jobs", "jobs.connection", "jobs.model", "jobs.messages", "jobs.scripts", "jobs.values", "jobs.terms", "jobs.signature"),
+        *(
+            "jobs",
+            "jobs.connection",
+            "jobs.model",
+            "jobs.messages",
+            "jobs.scripts",
+            "jobs.values",
+            "jobs.terms",
+            "jobs.signature",
+        ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
         *("jobs.tether", "jobs.workspace"),
     ),

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,8 @@ from redis import Redis
 from ..statemachine import STORED, Event, Reason, State
 from .catalog import Catalog, PublishedType
 from .connection import connect
-from .errors import Fault, GhostlessError, IllegalMove, InvalidTask, TaskConflict, TaskNotFound
+from .errors import Fault, GhostlessError, IllegalMove, InvalidTask, QueueNotFound, TaskConflict, TaskNotFound
+from .fleet import Member, members
 from .messages import Answer, Submission
 from .model import Entry, Task
 from .reads import Damaged, Position, Reads
@@ -119,6 +121,33 @@ class Client:
     def types(self) -> dict[str, PublishedType]:
         """Return every task type that workers published."""
         return self._catalog.all()
+
+    # Queues and workers
+
+    def queues(self) -> dict[str, str]:
+        """Return every queue that a task, a task type or a worker names, with "running" or "paused"."""
+        named = [kind.queue for kind in self.types().values()]
+        named += [queue for worker in self.workers() for queue in worker.queues]
+        return dict.fromkeys(sorted(named), "running") | self.reads.queues()
+
+    def pause_queue(self, queue: str) -> None:
+        """Let no task of a queue start until it is resumed; running ones go on. Raises QueueNotFound."""
+        self._check_queue(queue)
+        self.store.pause_queue(queue)
+
+    def resume_queue(self, queue: str) -> None:
+        """Let the tasks of a paused queue start again. Raises QueueNotFound."""
+        self._check_queue(queue)
+        self.store.resume_queue(queue)
+
+    def _check_queue(self, queue: str) -> None:
+        known = self.queues()
+        if queue not in known:
+            raise QueueNotFound(queue, difflib.get_close_matches(queue, known, n=3))
+
+    def workers(self) -> list[Member]:
+        """Return every worker in rq's registry, ours and others."""
+        return members(self.store.redis)
 
     # Following
 

@@ -89,6 +89,15 @@ class InvalidParams(InvalidTask):
         super().__init__(faults)
 
 
+class QueueNotFound(GhostlessError):
+    """No task, task type or worker names this queue."""
+
+    def __init__(self, queue: str, near: Sequence[str] = ()) -> None:
+        self.queue, self.near = queue, tuple(near)
+        hint = f"; did you mean {', '.join(self.near)}?" if self.near else ""
+        super().__init__(f"no task, task type or worker names the queue {queue!r}{hint}")
+
+
 class UnknownTaskType(GhostlessError):
     """Nobody published this task type."""
 

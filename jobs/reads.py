@@ -140,10 +140,11 @@ class Reads:
             stored = cast(dict[str, str], self.redis.hgetall(self.keys.types))
         return {name: json.loads(text) for name, text in stored.items()}
 
-    def watchdog(self) -> dict[str, str]:
-        """Return the trace of the last sweep; empty when no watchdog swept for a while."""
+    def watchdog(self) -> dict[str, str | int] | None:
+        """Return who swept last, when, and from when on leases are judged (ms); None when nobody did for a while."""
         with translated():
-            return cast(dict[str, str], self.redis.hgetall(self.keys.watchdog))
+            trace = cast(dict[str, str], self.redis.hgetall(self.keys.watchdog))
+        return {name: int(value) if value.isdigit() else value for name, value in trace.items()} or None
 
     def lease(self, task_id: str) -> int | None:
         """Return the rest of a running attempt's lease in ms; None when there is none."""

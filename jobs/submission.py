@@ -13,14 +13,12 @@ from ..statemachine import Policy
 from .catalog import PublishedType
 from .errors import Fault, InvalidTask
 from .messages import Submission
+from .names import ID, NAME
 from .terms import LONGEST_ATTEMPT
 from .values import InvalidValue, shown, to_json
 
 LONGEST_WAIT = 366 * 86_400.0
 """Seconds into the future that a task may be scheduled at most."""
-
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +61,10 @@ class Request:
 
     def _faults(self) -> list[tuple[str, str]]:
         return [
-            ("type", _not_matching(self.type, _NAME)),
+            ("type", _not_matching(self.type, NAME)),
             ("params", "" if _is_object(self.params) else f"expected an object, got {shown(self.params)}"),
-            ("id", _not_matching(self.id, _ID, optional=True)),
-            ("queue", _not_matching(self.queue, _NAME, optional=True)),
+            ("id", _not_matching(self.id, ID, optional=True)),
+            ("queue", _not_matching(self.queue, NAME, optional=True)),
             ("owner", _not_text(self.owner, 64)),
             ("idempotency_key", _not_text(self.idempotency_key, 255)),
             ("delay", _not_number(self.delay, 0, LONGEST_WAIT)),

@@ -2,11 +2,11 @@
 
 import inspect
 import math
-import re
 from typing import Final, cast
 
 from ..statemachine import Policy
 from .errors import InvalidHandler
+from .names import NAME
 from .values import shown
 
 LONGEST_ATTEMPT: Final = 7 * 86_400.0
@@ -15,12 +15,10 @@ LONGEST_RETENTION: Final = 366 * 86_400.0
 MOST_ATTEMPTS: Final = 1000
 """With these bounds the packed policy stays under 64 bytes, which keeps a task's hash small in Redis."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
 
 def check_name(task_type: object, argument: str, value: object) -> None:
     """Refuse what cannot name a task type or a queue. Raises InvalidHandler."""
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
+    if not isinstance(value, str) or not NAME.fullmatch(value):
         raise refusal(task_type, argument, "1 to 64 of the characters A-Z a-z 0-9 . _ -", shown(value))
 
 

@@ -81,7 +81,12 @@ class Worker(RqWorker):
         return super().work(*args, max_jobs=max_jobs, **kw)
 
     def bootstrap(self, *args: Any, **kw: Any) -> None:
-        """Load the task modules first, so that a worker that cannot run anything never registers."""
+        """Load the task modules first, so that a worker that cannot run anything never registers.
+
+        Raises HorseBroken, RedisUnavailable.
+        """
+        with translated():
+            self.connection.ping()
         self._workspace = Workspace()
         self._reporter = Reporter(self.store, self.actor, self._wake, self._on_beat)
         self._stable.fresh_horse()

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from ..jobs.client import PAGE_LIMIT
+from ..jobs.names import ID, NAME
 from ..jobs.submission import Request
 from ..statemachine import STORED, State
 from .guards import BODY_LIMIT
@@ -22,8 +23,8 @@ DEPTH_LIMIT = 64
 WAIT_LIMIT = 60
 """Most seconds that a long poll holds."""
 
-ID_PATTERN = r"^[A-Za-z0-9_-]{1,64}$"
-NAME_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
+ID_PATTERN = f"^{ID.pattern}$"
+NAME_PATTERN = f"^{NAME.pattern}$"
 
 Model = TypeVar("Model", bound=BaseModel)
 

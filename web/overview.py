@@ -1,22 +1,15 @@
 """Routes that tell how the whole stands: counts, queues, task types, workers."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 from flask import Blueprint, jsonify
 from flask.typing import ResponseReturnValue
-from rq.worker_registration import REDIS_WORKER_KEYS
 
-from ..jobs.reads import Reads
-from ..jobs.scripts import translated
+from ..jobs.client import Client
 from .desk import desk
 from .models import NoBody, NoQuery, read_body, read_query
 from .names import queue_name
-from .problems import Refusal
-
-WORKER_FIELDS = ("state", "queues", "birth", "last_heartbeat", "current_job", "hostname", "pid", "version")
-"""What rq keeps of each worker and a reader may see."""
 
 routes = Blueprint("overview", __name__, url_prefix="/api")
 
@@ -28,25 +21,20 @@ def stats() -> ResponseReturnValue:
     reads = desk().client.reads
     return jsonify(
         states=reads.counts(), ledger=reads.ledger(), pending=reads.pending(sorted(reads.queues())),
-        watchdog=_watchdog(reads.watchdog()),
+        watchdog=reads.watchdog(),
     )  # fmt: skip
-
-
-def _watchdog(trace: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the trace with its times as numbers (ms); None when no watchdog swept for a while."""
-    return {name: int(value) if value.isdigit() else value for name, value in trace.items()} or None
 
 
 @routes.get("/queues")
 def queues() -> ResponseReturnValue:
     """Return every queue with its state and how many tasks wait in it."""
     read_query(NoQuery)
-    return jsonify(queues=_queues(desk().client.reads))
+    return jsonify(queues=_queues(desk().client))
 
 
-def _queues(reads: Reads) -> list[dict[str, Any]]:
-    states = reads.queues()
-    pending = reads.pending(sorted(states))
+def _queues(client: Client) -> list[dict[str, Any]]:
+    states = client.queues()
+    pending = client.reads.pending(sorted(states))
     return [{"name": name, "state": states[name], "pending": pending[name]} for name in sorted(states)]
 
 
@@ -56,13 +44,11 @@ def act(given_name: str, action: str) -> ResponseReturnValue:
     read_query(NoQuery)
     read_body(NoBody)
     client, name = desk().client, queue_name(given_name)
-    if name not in client.reads.queues() and all(name != kind.queue for kind in client.types().values()):
-        raise Refusal(404, "queue-not-found", "No such queue", f"no task and no task type names the queue {name!r}")
     if action == "pause":
-        client.store.pause_queue(name)
+        client.pause_queue(name)
     else:
-        client.store.resume_queue(name)
-    return jsonify(next(queue for queue in _queues(client.reads) if queue["name"] == name))
+        client.resume_queue(name)
+    return jsonify(next(queue for queue in _queues(client) if queue["name"] == name))
 
 
 @routes.get("/types")
@@ -76,20 +62,4 @@ def types() -> ResponseReturnValue:
 def workers() -> ResponseReturnValue:
     """Return every worker that is registered with rq, ours and others."""
     read_query(NoQuery)
-    return jsonify(workers=_workers(desk().client.reads))
-
-
-def _workers(reads: Reads) -> list[dict[str, Any]]:
-    with translated():
-        keys = sorted(cast(set[str], reads.redis.smembers(REDIS_WORKER_KEYS)))
-        with reads.redis.pipeline(transaction=False) as pipeline:
-            for key in keys:
-                pipeline.hmget(key, WORKER_FIELDS)
-            records = cast(list[list[str | None]], pipeline.execute())
-    views = [dict(zip(WORKER_FIELDS, record, strict=True)) for record in records]
-    # A worker that died without a word stays in the set until rq cleans up; its record is gone by then.
-    return [
-        view | {"name": key.removeprefix("rq:worker:"), "queues": (view["queues"] or "").split(",")}
-        for key, view in zip(keys, views, strict=True)
-        if view["birth"]
-    ]
+    return jsonify(workers=[worker.to_dict() for worker in desk().client.workers()])

@@ -1,15 +1,13 @@
 """Reading what was typed: each function is a click callback that refuses a value by the name of its option."""
 
 import json
-import re
 from datetime import datetime
 from typing import Any
 
 import click
 
 from ...statemachine import STORED, State
-
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+from ..names import NAME
 
 
 def as_json(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
@@ -60,8 +58,8 @@ def as_state(ctx: click.Context, param: click.Parameter, text: str | None) -> St
 
 def as_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
     """Refuse what cannot be the name of a queue or a worker, so that a slip of the keyboard makes none."""
-    if text is not None and not _NAME.fullmatch(text):
-        raise click.BadParameter(f"expected text matching {_NAME.pattern}, got {text!r:.80}")
+    if text is not None and not NAME.fullmatch(text):
+        raise click.BadParameter(f"expected text matching {NAME.pattern}, got {text!r:.80}")
     return text
 
 

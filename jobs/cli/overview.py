@@ -7,8 +7,8 @@ import click
 
 from ...statemachine import RUNNING
 from ..client import PAGE_LIMIT, Client, Filter
+from ..fleet import Member, serving
 from ..model import Task
-from .fleet import Member, members, serving
 from .options import as_name
 from .output import Column, distance, show_fields, show_table
 from .session import Session, json_option, pass_session, print_json
@@ -27,11 +27,11 @@ def stats(session: Session, as_json: bool) -> None:
     counts, ledger, watchdog = client.counts(), client.reads.ledger(), client.reads.watchdog()
     if as_json:
         pending = client.reads.pending(sorted(client.reads.queues()))
-        print_json({"states": counts, "ledger": ledger, "pending": pending, "watchdog": _as_json(watchdog)})
+        print_json({"states": counts, "ledger": ledger, "pending": pending, "watchdog": watchdog})
         return
     show_table(_COUNTED, [[state, str(number)] for state, number in counts.items()], empty="")
     click.echo()
-    fleet = members(client.reads.redis)
+    fleet = client.workers()
     lines = [(name, str(number)) for name, number in ledger.items()]
     show_fields([*lines, ("workers", str(len(fleet))), ("watchdog", _watchdog(watchdog, session.now()))])
 
@@ -39,14 +39,10 @@ def stats(session: Session, as_json: bool) -> None:
 _COUNTED = [Column("STATE"), Column("TASKS", right=True)]
 
 
-def _as_json(trace: Mapping[str, str]) -> dict[str, int | str] | None:
-    return {name: int(text) if text.isdigit() else text for name, text in trace.items()} or None
-
-
-def _watchdog(trace: Mapping[str, str], now: int) -> str:
+def _watchdog(trace: Mapping[str, str | int] | None, now: int) -> str:
     if not trace:
         return "none swept lately; start one: ghostless watchdog"
-    return f"{trace.get('actor', '?').removeprefix('watchdog:')} swept {distance(int(trace['swept_at']), now)}"
+    return f"{str(trace['actor']).removeprefix('watchdog:')} swept {distance(int(trace['swept_at']), now)}"
 
 
 # Queues
@@ -86,11 +82,11 @@ _QUEUES = [Column("QUEUE"), Column("STATE"), Column("PENDING", right=True), Colu
 
 
 def _queues(client: Client) -> list[dict[str, Any]]:
-    states, fleet = client.reads.queues(), members(client.reads.redis)
-    names = sorted({*states, *(queue for member in fleet for queue in member.queues)})
+    states, fleet = client.queues(), client.workers()
+    names = sorted(states)
     pending = client.reads.pending(names)
     return [
-        {"name": name, "state": states.get(name, "running"), "pending": pending[name], "workers": serving(name, fleet)}
+        {"name": name, "state": states[name], "pending": pending[name], "workers": serving(name, fleet)}
         for name in names
     ]
 
@@ -105,7 +101,7 @@ def pause_queue(session: Session, queue: str, as_json: bool) -> None:
     \b
     Example: ghostless queues pause gpu
     """
-    session.client.store.pause_queue(queue)
+    session.client.pause_queue(queue)
     _tell(queue, "paused", as_json)
 
 
@@ -119,7 +115,7 @@ def resume_queue(session: Session, queue: str, as_json: bool) -> None:
     \b
     Example: ghostless queues resume gpu
     """
-    session.client.store.resume_queue(queue)
+    session.client.resume_queue(queue)
     _tell(queue, "running", as_json)
 
 
@@ -142,7 +138,7 @@ def workers(session: Session, as_json: bool) -> None:
     \b
     Example: ghostless workers
     """
-    fleet, held = members(session.client.reads.redis), _held(session.client)
+    fleet, held = session.client.workers(), _held(session.client)
     if as_json:
         print_json({"workers": [member.to_dict() | {"tasks": _ids(held, member)} for member in fleet]})
         return

@@ -6,9 +6,9 @@ import click
 
 from ...statemachine import Reason, State
 from ..client import PAGE_LIMIT, Filter
+from ..fleet import serving
 from ..model import Entry, Task
 from ..reads import Damaged
-from .fleet import members, serving
 from .options import as_state
 from .outlook import Around, outlook
 from .output import Column, clock, distance, percent, show_fields, show_table, value, when
@@ -37,7 +37,7 @@ def _around(session: Session, task: Task) -> Around:
     return Around(
         now=session.now(),
         queue_paused=reads.queues().get(task.queue) == "paused",
-        workers=serving(task.queue, members(reads.redis)),
+        workers=serving(task.queue, session.client.workers()),
         watchdog=bool(reads.watchdog()),
     )
 

@@ -18,7 +18,6 @@ from ..errors import RedisUnavailable
 from ..settings import Settings
 from .children import Child, Leash
 from .database import find_database
-from .fleet import members
 from .hold import Hold
 from .lazy import Failed
 from .ports import HOST, free_port
@@ -199,10 +198,11 @@ class Stack:
 
     def _watchdog_swept(self, child: Child) -> bool:
         # The data may be of an earlier run, with the trace of its watchdog.
-        return self.client.reads.watchdog().get("actor", "").endswith(f"-{child.pid}")
+        trace = self.client.reads.watchdog()
+        return trace is not None and str(trace["actor"]).endswith(f"-{child.pid}")
 
     def _worker_registered(self, child: Child) -> bool:
-        return any(member.pid == child.pid for member in members(self.client.reads.redis))
+        return any(member.pid == child.pid for member in self.client.workers())
 
     def _web_answers(self, child: Child) -> bool:
         connection = http.client.HTTPConnection(HOST, self.port, timeout=2)

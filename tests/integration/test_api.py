@@ -311,7 +311,7 @@ def test_workers_show_who_is_registered(web: FlaskClient, redis: Redis) -> None:
     )
     (worker,) = web.get("/api/workers").json["workers"]
     assert ("w1", "busy", ["gpu", "work"], None) == (
-        worker["name"], worker["state"], worker["queues"], worker["last_heartbeat"],
+        worker["name"], worker["state"], worker["queues"], worker["heartbeat_at"],
     )  # fmt: skip
 
 

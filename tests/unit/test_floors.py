@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 FLOORS = {
-    0: ("statemachine", "lua", "jobs.errors", "jobs.settings", "jobs.keys"),
+    0: ("statemachine", "lua", "jobs.errors", "jobs.settings", "jobs.keys", "jobs.names"),
     1: (
         *(
             "jobs",
@@ -22,9 +22,9 @@ FLOORS = {
             "jobs.signature",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
-        *("jobs.tether", "jobs.workspace"),
+        *("jobs.tether", "jobs.workspace", "jobs.output"),
     ),
-    2: ("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission"),
+    2: ("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
     3: ("jobs.client",),
     4: (
         *("jobs.worker", "jobs.horse", "jobs.execution", "jobs.stable", "jobs.supervisor", "jobs.reporter"),

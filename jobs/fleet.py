@@ -9,7 +9,7 @@ from redis import Redis
 from rq.worker import BaseWorker
 from rq.worker_registration import REDIS_WORKER_KEYS
 
-from ..scripts import translated
+from .scripts import translated
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,10 @@
+"""What ids and names may be, since they become parts of keys, paths and options."""
+
+import re
+from typing import Final
+
+ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What a task's id may be; rq's rule too."""
+
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""What a queue, a task type or a worker may be called."""

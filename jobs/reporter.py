@@ -122,10 +122,11 @@ class Reporter(threading.Thread):
             self._changed.notify_all()
 
     def line(self, line: str) -> None:
-        """Report a line of the log."""
+        """Report a line of the log; without an attempt there is no log to keep it in."""
         with self._changed:
-            self._outbox.lines.append(line)
-            self._changed.notify_all()
+            if self._held:
+                self._outbox.lines.append(line)
+                self._changed.notify_all()
 
     def look_at(self, task_id: str) -> None:
         """Look at the state of this task at once, or as soon as it is held, instead of with the next beat."""
@@ -146,6 +147,12 @@ class Reporter(threading.Thread):
             self._stopping = True
             self._changed.notify_all()
         self.join()
+
+    @property
+    def task_id(self) -> str | None:
+        """The task that is reported for right now."""
+        held = self._held
+        return held.task_id if held else None
 
     # The thread
 

@@ -12,10 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import IO, Any, TextIO, cast
 
 from .errors import GhostlessError, RedisUnavailable
 from .frames import Channel, FrameError
+from .output import Output
 from .store import Store
 
 log = logging.getLogger("rq.worker.ghostless")
@@ -35,15 +37,25 @@ class HorseBroken(GhostlessError):
 class Horse:
     """One warm child process in a session of its own, so that it can be killed with its children."""
 
-    def __init__(self, modules: Sequence[str], artifacts: str) -> None:
+    def __init__(self, modules: Sequence[str], artifacts: str, on_line: Callable[[TextIO, str], None]) -> None:
+        """Start the process. `on_line` gets each line that a handler prints, and the stream of ours it is meant for."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", f"{__package__}.horse", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.PIPE,  # nobody writes to it: its end tells the horse that the worker is gone
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},  # a line is seen when it is printed
                 start_new_session=True,
             )
+        self._outputs = [
+            Output(cast("IO[bytes]", self._process.stdout), partial(on_line, sys.stdout)),
+            Output(cast("IO[bytes]", self._process.stderr), partial(on_line, sys.stderr)),
+        ]
+        for output in self._outputs:
+            output.start()
         # Tells of the end also when a grandchild keeps the other end of the channel open.
         self._pidfd: int | None = os.pidfd_open(self._process.pid)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT, 0))
@@ -86,6 +98,11 @@ class Horse:
         except FrameError as error:
             self._fault = f"it sent what is no frame ({error})"
             return []
+
+    def catch_up(self) -> None:
+        """Wait a moment until all that the handler printed is handed out."""
+        for output in self._outputs:
+            output.catch_up()
 
     def run(self, frame: Mapping[str, Any]) -> None:
         """Give the horse a task. A horse that is dead is noticed by the one who waits for its frames."""
@@ -139,8 +156,8 @@ class Horse:
 class Stable:
     """Keeps one horse for a worker, and makes a new one when it died."""
 
-    def __init__(self, store: Store, give_up: Callable[[], bool]) -> None:
-        self._store, self._give_up = store, give_up
+    def __init__(self, store: Store, give_up: Callable[[], bool], on_line: Callable[[TextIO, str], None]) -> None:
+        self._store, self._give_up, self._on_line = store, give_up, on_line
         self.horse: Horse | None = None
 
     @property
@@ -152,7 +169,7 @@ class Stable:
         """Start a horse in place of the one before, and publish the task types that it serves. Raises HorseBroken."""
         self.kill()
         settings = self._store.settings
-        horse = self.horse = Horse(settings.tasks, settings.artifacts)
+        horse = self.horse = Horse(settings.tasks, settings.artifacts, self._on_line)
         if horse.wait_until_ready(self._give_up):
             self._publish(horse)
 

@@ -137,13 +137,17 @@ class Supervisor:
                 self.reporter.stage(frame["name"])
             case "checkpoint":
                 self.reporter.checkpoint(frame["value"])
-            case "returned":
-                return Ending(Event.COMPLETE, Reason.POLICY, text=frame["result"])
-            case "raised":
-                return _failure(frame)
             case _:
-                return self._stopped("stopped when asked")
+                self.horse.catch_up()
+                return self._ended(frame)
         return None
+
+    def _ended(self, frame: Mapping[str, Any]) -> Ending:
+        if frame["kind"] == "returned":
+            return Ending(Event.COMPLETE, Reason.POLICY, text=frame["result"])
+        if frame["kind"] == "raised":
+            return _failure(frame)
+        return self._stopped("stopped when asked")
 
     def _stopped(self, how: str) -> Ending:
         stop = self._stop or _Stop("shutdown", time.monotonic(), 0, 0)

@@ -5,6 +5,7 @@ import os
 import secrets
 import time
 from functools import partial
+from typing import TextIO
 
 from rq.job import Job, get_current_job
 
@@ -39,6 +40,11 @@ def _wake(fd: int) -> None:
     os.write(fd, b"x")
 
 
+def _on_line(reporter: Reporter, stream: TextIO, line: str) -> None:
+    print(line, file=stream, flush=True)
+    reporter.line(line)
+
+
 def _start(store: Store, job: Job) -> ClaimReply:
     token = secrets.token_hex(8)
     while True:
@@ -55,7 +61,7 @@ def _run_attempt(store: Store, settings: Settings, claimed: Claimed) -> None:
     actor = f"worker:{claimed.task.worker_id}"
     reporter = Reporter(store, actor, wake=partial(_wake, wake_write), on_beat=lambda: None)
     workspace = Workspace()
-    horse = Horse(settings.tasks, settings.artifacts)
+    horse = Horse(settings.tasks, settings.artifacts, partial(_on_line, reporter))
     reporter.start()
     try:
         reporter.hold(claimed.held, claimed.task.state)

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from redis import Redis
 from redis.exceptions import RedisError
@@ -68,7 +68,7 @@ class Worker(RqWorker):
             os.set_blocking(fd, False)
         self._reporter: Reporter | None = None
         self._workspace: Workspace | None = None
-        self._stable = Stable(self.store, lambda: self.shutdown.requested)
+        self._stable = Stable(self.store, lambda: self.shutdown.requested, self._on_line)
         self._next: Claimed | PlainJob | None = None
         self._jobs_left: int | None = None
         self._plain_job = False
@@ -110,6 +110,12 @@ class Worker(RqWorker):
             _tolerate(lambda: self.store.finish(following.held, ending, self.actor))
         elif following:
             _tolerate(lambda: self.store.put_back(following))
+
+    def _on_line(self, stream: TextIO, line: str) -> None:
+        task_id = self._reporter.task_id if self._reporter else None
+        print(f"[{task_id or self.name}] {line}", file=stream, flush=True)
+        if self._reporter:
+            self._reporter.line(line)
 
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # full of wake-ups already

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Literal
@@ -61,3 +63,14 @@ def busy(ctx: Context, trace: Path, seconds: float = 3600.0) -> str:
         _note(trace, ctx, "runs")
         time.sleep(0.1)
     return "done"
+
+
+@task("life.talk", **QUICK)
+def talk(ctx: Context, lines: int) -> None:
+    """Print to both streams, and let a child do so too."""
+    for number in range(lines):
+        print(f"out {number}")
+        print(f"err {number}", file=sys.stderr)
+    subprocess.run(["echo", "child"], check=True)
+    sys.stdout.write("no end")
+    sys.stdout.write("\n")

@@ -90,7 +90,8 @@ def publish(session: Session, modules: tuple[str, ...], as_json: bool) -> None:
 
 def _declared(modules: tuple[str, ...], artifacts: str) -> Mapping[str, Mapping[str, Any]]:
     """Return what the modules declare, read in a process of its own exactly as a worker's."""
-    horse = Horse(modules, artifacts)
+    # What modules print while they are imported must not get between the lines of --json.
+    horse = Horse(modules, artifacts, lambda _stream, line: click.echo(line, err=True))
     try:
         horse.wait_until_ready(lambda: False)
         return horse.types

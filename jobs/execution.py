@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from .context import Context
 from .errors import InvalidParams, TaskStopped, TooLarge
 from .failure import describe, describe_error, message_of
 from .frames import Frame
+from .processes import end, offspring
 from .registry import Registry, TaskType
 from .values import InvalidValue, to_json
 
@@ -32,6 +34,7 @@ class Runner:
     def __init__(self, types: Registry, artifacts: Path) -> None:
         self._types, self._artifacts = types, artifacts
         self._models: dict[str, object] = {}
+        self._helpers = offspring(os.getpid())  # started by modules and setups; they belong to the horse
 
     def run(self, attempt: Attempt, order: Frame) -> Mapping[str, Any]:
         """Run one attempt as the worker ordered it; return the frame that says how it ended. Raises nothing."""
@@ -43,6 +46,10 @@ class Runner:
             return {"kind": "returned", "result": self._result(task_type, attempt, order)}
         except BaseException as error:
             return _ending(error, task_type, attempt)
+
+    def end_what_handlers_started(self) -> None:
+        """Kill every process that a handler started and left behind."""
+        end(offspring(os.getpid()) - self._helpers)
 
     def tear_down(self) -> list[BaseException]:
         """Run the teardown of each type that was set up; return what they raised."""
@@ -66,6 +73,8 @@ class Runner:
     def _model(self, attempt: Attempt, task_type: TaskType) -> object:
         if task_type.name not in self._models:
             self._models[task_type.name] = _set_up(attempt, task_type)
+            if task_type.setup:
+                self._helpers = offspring(os.getpid())
         return self._models[task_type.name]
 
     def _torn_down(self, name: str, model: object) -> BaseException | None:

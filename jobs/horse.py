@@ -64,6 +64,8 @@ class Horse:
         signal.signal(signal.SIGUSR1, self._interrupt)  # user code may have taken it
         ending = runner.run(attempt, order)
         self._current = None  # before the worker hears of the end, and orders the next
+        if ending["kind"] == "stopped":
+            runner.end_what_handlers_started()  # the stopped one cannot wait for it any more
         _flush_output()
         os.fchdir(self._home)  # the handler may have gone to its temporary folder, which the worker removes
         attempt.finish(**ending)

@@ -18,6 +18,7 @@ from typing import IO, Any, TextIO, cast
 from .errors import GhostlessError, RedisUnavailable
 from .frames import Channel, FrameError
 from .output import Output
+from .processes import end, offspring
 from .store import Store
 
 log = logging.getLogger("rq.worker.ghostless")
@@ -122,9 +123,11 @@ class Horse:
         """Kill the process and its group, and wait until it is gone; the channel is closed then."""
         if self._pidfd is None:
             return
+        left = offspring(self.pid)  # also those in a session of their own
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
+        end(left)
         self.channel.close()
         if self._process.stdin:
             self._process.stdin.close()

@@ -358,10 +358,11 @@ def thread(ctx: Context) -> str:
 
 @task("test.children")
 def children(ctx: Context, how: Hang = "sleep") -> None:
-    """Start a child and a grandchild, log their pids, and hang."""
+    """Start a child, a grandchild and a child in a session of its own, log their pids, and hang."""
     shell = subprocess.Popen(["sh", "-c", "sleep 3600 & echo $!; wait"], stdout=subprocess.PIPE, text=True)
+    apart = subprocess.Popen(["sleep", "3600"], start_new_session=True)
     assert shell.stdout
-    ctx.log(f"{os.getpid()} {shell.pid} {shell.stdout.readline().strip()}")
+    ctx.log(f"{os.getpid()} {shell.pid} {shell.stdout.readline().strip()} {apart.pid}")
     hang(ctx, how)
 
 

@@ -270,3 +270,28 @@ def test_redis_away_longer_than_the_lease(
     attempts = attempts_in(trace)
     assert attempts == sorted(attempts), "an earlier attempt ran on beside a later one"
     assert_clean(client, fleet, task_id)
+
+
+@pytest.mark.parametrize(("how", "ending"), [("sleep", "stopped when asked"), ("stubborn", "killed with SIGKILL")])
+def test_children_of_a_cancelled_handler(fleet: Fleet, client: Client, how: str, ending: str) -> None:
+    """What a cancelled handler started is gone with it, children of children and those with their own session too."""
+    fleet.watchdog()
+    fleet.worker("default", tasks="handlers")
+    task_id = eventually(lambda: submit_when_known(client, "test.children", {"how": how}), seconds=20)
+    pids = eventually(lambda: logged_pids(client, task_id))
+    client.cancel(task_id)
+    ended(client, task_id, "CANCELLED")
+    assert ending in client.history(task_id)[-1].message
+    horse, *started = pids
+    assert len(started) == 3
+    for pid in started:
+        eventually(lambda pid=pid: assert_gone(pid))
+    assert is_running(horse) == (how == "sleep")
+    assert_clean(client, fleet, task_id)
+
+
+def logged_pids(client: Client, task_id: str) -> list[int]:
+    """Return the pids that the handler logged."""
+    lines = [line for line in client.reads.log(task_id) if line[0].isdigit()]
+    assert lines
+    return [int(part) for part in lines[0].split()]

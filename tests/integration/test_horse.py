@@ -536,7 +536,7 @@ def test_nothing_outlives_the_worker(tmp_path: Path, how: str) -> None:
     with worker.stdout:
         pids = [int(pid) for pid in worker.stdout.readline().split()]
     try:
-        assert [is_running(pid) for pid in pids] == [True, True, True]
+        assert all(map(is_running, pids))
         worker.kill()
         eventually(lambda: _assert_gone(pids), seconds=1)
     finally:

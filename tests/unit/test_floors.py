@@ -22,7 +22,7 @@ FLOORS = {
             "jobs.signature",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
-        *("jobs.tether", "jobs.workspace", "jobs.output"),
+        *("jobs.tether", "jobs.workspace", "jobs.output", "jobs.processes"),
     ),
     2: ("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
     3: ("jobs.client",),

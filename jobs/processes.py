@@ -1,0 +1,44 @@
+"""What a process started, directly or not, so that nothing of a stopped handler runs on."""
+
+import contextlib
+import os
+import time
+
+import psutil
+
+Processes = set[psutil.Process]
+
+
+def offspring(pid: int) -> Processes:
+    """Return the living descendants of a process, and the other members of its group, whose parents may be gone."""
+    try:
+        found = set(psutil.Process(pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        found = Processes()
+    return found | {process for process in psutil.process_iter() if process.pid != pid and _group(process.pid) == pid}
+
+
+def _group(pid: int) -> int | None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        return os.getpgid(pid)
+    return None
+
+
+def end(processes: Processes, patience: float = 0.3) -> None:
+    """Kill processes and wait at most `patience` seconds until none runs; reaps those that are our children."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    give_up_at = time.monotonic() + patience
+    while any(map(_runs, processes)) and time.monotonic() < give_up_at:
+        time.sleep(0.002)
+    for process in processes:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE  # that one only waits for its parent, or for init
+    except psutil.NoSuchProcess:
+        return False

@@ -1,4 +1,10 @@
-"""What users of the product import."""
+"""What users of the product import.
+
+What talks to Redis is loaded when it is first asked for: handlers need none of it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from .context import Artifact, Context
 from .errors import (
@@ -10,7 +16,9 @@ from .errors import (
     InvalidParams,
     InvalidSetting,
     InvalidTask,
+    QueueNotFound,
     RedisFull,
+    RedisRefused,
     RedisUnavailable,
     RetryLater,
     StaleAttempt,
@@ -21,13 +29,20 @@ from .errors import (
     UnknownTaskType,
 )
 from .registry import task
+from .settings import Settings
 from .values import InvalidValue
+
+if TYPE_CHECKING:
+    from .client import Client, Filter
+    from .submission import Request
 
 __all__ = [
     "Artifact",
+    "Client",
     "Context",
     "CorruptRecord",
     "Fault",
+    "Filter",
     "GhostlessError",
     "IllegalMove",
     "InvalidHandler",
@@ -35,9 +50,13 @@ __all__ = [
     "InvalidSetting",
     "InvalidTask",
     "InvalidValue",
+    "QueueNotFound",
     "RedisFull",
+    "RedisRefused",
     "RedisUnavailable",
+    "Request",
     "RetryLater",
+    "Settings",
     "StaleAttempt",
     "TaskConflict",
     "TaskNotFound",
@@ -46,3 +65,11 @@ __all__ = [
     "UnknownTaskType",
     "task",
 ]
+
+_LOADED_LATER = {"Client": ".client", "Filter": ".client", "Request": ".submission"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LOADED_LATER:
+        return getattr(import_module(_LOADED_LATER[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,6 +23,7 @@ class Attempt:
     def __init__(self, channel: Channel, task_id: str, number: int) -> None:
         self.task_id, self.number = task_id, number
         self.stop_asked: str | None = None  # why, once it was asked to stop
+        self.is_forced = False  # asked for the second time, or for a reason that waits for nothing
         self.has_checkpoint = False
         self._channel = channel
         self._lock = threading.Lock()
@@ -36,7 +37,12 @@ class Attempt:
         return function(*args, **kwargs)
 
     def check(self) -> None:
-        """Raise TaskStopped if the attempt was asked to stop."""
+        """Raise TaskStopped if the attempt was asked to stop; one that saves its work may first get to do so."""
+        if self.stop_asked is not None and (self.is_forced or not self.has_checkpoint):
+            raise TaskStopped(self.stop_asked)
+
+    def check_saved(self) -> None:
+        """Raise TaskStopped if the attempt was asked to stop, now that its work is saved."""
         if self.stop_asked is not None:
             raise TaskStopped(self.stop_asked)
 

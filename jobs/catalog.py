@@ -1,8 +1,9 @@
 """The task types that workers published, and the check of a submit against them without any user code."""
 
 import difflib
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,6 +13,8 @@ from jsonschema.exceptions import ValidationError
 from ..statemachine import Policy
 from .errors import Fault, InvalidParams, UnknownTaskType
 from .reads import Reads
+
+log = logging.getLogger("ghostless")
 
 FRESH = 30.0
 """Seconds after which what was published is read again."""
@@ -43,6 +46,14 @@ def _field(error: ValidationError) -> str:
     return ".".join(["params", *map(str, error.absolute_path)])
 
 
+def _readable(types: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, PublishedType]]:
+    for name, kind in types.items():
+        try:
+            yield name, PublishedType.read(name, kind)
+        except (ValueError, AttributeError) as error:  # one damaged type must not keep the others from being served
+            log.error("what is published of the task type %r cannot be read: %s", name, error)
+
+
 class Catalog:
     """What is published, remembered for a while; an old memory never refuses a submit."""
 
@@ -53,7 +64,7 @@ class Catalog:
 
     def all(self) -> dict[str, PublishedType]:
         """Return every published type, read now."""
-        self._types = {name: PublishedType.read(name, kind) for name, kind in self._reads.types().items()}
+        self._types = dict(_readable(self._reads.types()))
         self._read_at = time.monotonic()
         return self._types
 

@@ -38,7 +38,8 @@ class Context:
     """One attempt as its handler sees it.
 
     `progress`, `check` and `checkpoint` raise TaskStopped once the attempt was asked to stop (cancel, pause,
-    timeout, shutdown); clean up and let it pass. Every call that reports raises StaleAttempt when a thread makes it
+    timeout, shutdown); clean up and let it pass. For a pause and a shutdown, a handler that saved a checkpoint before
+    is first given the grace to reach its next one. Every call that reports raises StaleAttempt when a thread makes it
     after the handler has ended.
     """
 
@@ -85,7 +86,7 @@ class Context:
         stop. Raises InvalidValue, or TooLarge.
         """
         self._attempt.send("checkpoint", value=to_json("checkpoint", value))
-        self._attempt.check()
+        self._attempt.check_saved()
 
     def stage(self, name: str) -> None:
         """Note in the task's history that the work reached a stage; a name of 1 to 64 bytes. Raises InvalidValue."""

@@ -32,12 +32,20 @@ class RedisFull(GhostlessError):
         super().__init__(f"Redis is at its memory limit, nothing was stored ({detail}); raise maxmemory or wait")
 
 
+class RedisRefused(GhostlessError):
+    """Redis refused the call for a reason of its own, such as missing permissions; it may be repeated."""
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(f"Redis refused the call: {detail}")
+
+
 class CorruptRecord(GhostlessError):
     """Something in Redis is not what it must be; the call wrote nothing."""
 
     def __init__(self, detail: str) -> None:
         self.detail = detail
-        super().__init__(f"damaged data in Redis: {detail}; `ghostless doctor` tells more")
+        super().__init__(f"damaged data in Redis: {detail}")
 
 
 class TaskNotFound(GhostlessError):

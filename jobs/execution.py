@@ -12,7 +12,7 @@ from .context import Context
 from .errors import InvalidParams, TaskStopped, TooLarge
 from .failure import describe, describe_error, message_of
 from .frames import Frame
-from .processes import end, offspring
+from .processes import end, has_children, offspring
 from .registry import Registry, TaskType
 from .values import InvalidValue, to_json
 
@@ -48,8 +48,9 @@ class Runner:
             return _ending(error, task_type, attempt)
 
     def end_what_handlers_started(self) -> None:
-        """Kill every process that a handler started and left behind."""
-        end(offspring(os.getpid()) - self._helpers)
+        """Kill every process that a handler started and left behind; helpers belong into a setup."""
+        if has_children(os.getpid()):
+            end(offspring(os.getpid()) - self._helpers)
 
     def tear_down(self) -> list[BaseException]:
         """Run the teardown of each type that was set up; return what they raised."""

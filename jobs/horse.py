@@ -22,7 +22,7 @@ from .execution import Runner
 from .failure import traceback_of
 from .frames import Channel, Frame
 from .registry import registry
-from .tether import die, tie_to_worker
+from .tether import Lease, die, tie_to_worker
 
 
 class Horse:
@@ -32,9 +32,13 @@ class Horse:
         self._channel = channel
         self._orders = queue.SimpleQueue[tuple[Frame, Attempt | None]]()
         self._current: Attempt | None = None
+        self._lease = Lease()
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         self._home = os.open(".", os.O_RDONLY)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # Whoever ends a whole group means the worker, which decides what becomes of the handler. Not ignored but
+        # handled by nothing, since what is ignored stays so in the programs that a handler starts.
+        signal.signal(signal.SIGTERM, lambda _signal, _frame: None)
         signal.signal(signal.SIGUSR1, self._interrupt)
 
     def live(self) -> int:
@@ -64,8 +68,10 @@ class Horse:
         signal.signal(signal.SIGUSR1, self._interrupt)  # user code may have taken it
         ending = runner.run(attempt, order)
         self._current = None  # before the worker hears of the end, and orders the next
-        if ending["kind"] == "stopped":
-            runner.end_what_handlers_started()  # the stopped one cannot wait for it any more
+        self._lease.rest()
+        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that the handler left behind is not for the next one
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        runner.end_what_handlers_started()
         _flush_output()
         os.fchdir(self._home)  # the handler may have gone to its temporary folder, which the worker removes
         attempt.finish(**ending)
@@ -96,6 +102,8 @@ class Horse:
     def _take(self, frame: Frame) -> None:
         if frame["kind"] == "stop":
             self._stop(frame)
+        elif frame["kind"] == "lease":
+            self._lease.extend(frame["seconds"])
         elif frame["kind"] == "run":
             # From now on a stop finds the attempt, even before the main thread does.
             self._current = Attempt(self._channel, frame["task_id"], frame["attempt"])
@@ -109,6 +117,7 @@ class Horse:
             return
         attempt.stop_asked = frame["why"]
         if frame["force"]:
+            attempt.is_forced = True
             signal.pthread_kill(cast(int, threading.main_thread().ident), signal.SIGUSR1)
 
 

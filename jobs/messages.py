@@ -67,6 +67,7 @@ class Claimed:
     task: Task
     params: Any
     checkpoint: Any
+    asked_at: float = 0.0  # when the call that started it was made, on the monotonic clock: the lease counts from there
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from pathlib import Path
 
 import psutil
 
@@ -16,6 +17,12 @@ def offspring(pid: int) -> Processes:
     except psutil.NoSuchProcess:
         found = Processes()
     return found | {process for process in psutil.process_iter() if process.pid != pid and _group(process.pid) == pid}
+
+
+def has_children(pid: int) -> bool:
+    """Tell quickly whether a process has any children."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return any(children.read_text() for children in lists)
 
 
 def _group(pid: int) -> int | None:

@@ -2,11 +2,11 @@
 
 import heapq
 import json
+import logging
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, cast
 
 from redis import Redis
@@ -16,6 +16,8 @@ from .errors import CorruptRecord, TaskNotFound
 from .keys import Keys
 from .model import Entry, Task
 from .scripts import translated
+
+log = logging.getLogger("ghostless")
 
 BULKY = ("params", "metadata", "result", "error")
 _ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
@@ -46,7 +48,8 @@ class Reads:
     def task(self, task_id: str) -> Task:
         """Return a task with its bulky values. Raises TaskNotFound, CorruptRecord, RedisUnavailable."""
         names = [getattr(self.keys, name)(task_id) for name in BULKY]
-        with translated(), self.redis.pipeline(transaction=True) as pipeline:
+        # Not in a MULTI, which a full Redis refuses; the hash is read first, so a value is never older than its state.
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
             pipeline.hgetall(self.keys.task(task_id))
             pipeline.mget([*names, self.keys.tombstone(task_id)])
             stored, values = cast(tuple[dict[str, str], list[str | None]], pipeline.execute())
@@ -70,7 +73,7 @@ class Reads:
             stored, tombstone = cast(tuple[dict[str, str], str | None], pipeline.execute())
             if not stored:
                 raise TaskNotFound(task_id, _purged_at(tombstone))
-            return self._entries(_entry_ids(self.keys.task(task_id), stored))
+            return self._entries(entry_ids(self.keys.task(task_id), stored))
 
     def _entries(self, ids: Sequence[str]) -> list[Entry]:
         with self.redis.pipeline(transaction=False) as pipeline:
@@ -91,13 +94,12 @@ class Reads:
             usable = [[place for place in page if below is None or _order(place) < _order(below)] for page in pages]
             # Many tasks can share a millisecond: read on until those above the position are passed.
             if all(len(page) < number or len(rest) >= limit for page, rest in zip(pages, usable, strict=True)):
-                return list(islice(heapq.merge(*usable, key=_order, reverse=True), limit))
+                return _first(heapq.merge(*usable, key=_order, reverse=True), limit)
             number *= 2
 
     def _pages(self, indices: Sequence[str], below: Position | None, number: int) -> list[list[Position]]:
         highest = "+inf" if below is None else below.entered_at
-        # All at one moment, or a task that moves meanwhile could be on the page twice or not at all.
-        with translated(), self.redis.pipeline(transaction=True) as pipeline:
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for index in indices:
                 pipeline.zrevrangebyscore(index, highest, "-inf", start=0, num=number, withscores=True)
             pages = cast(list[list[tuple[str, float]]], pipeline.execute())
@@ -138,19 +140,13 @@ class Reads:
         """Return what workers published of their task types: queue, policy, schema, description."""
         with translated():
             stored = cast(dict[str, str], self.redis.hgetall(self.keys.types))
-        return {name: json.loads(text) for name, text in stored.items()}
+        return {name: kind for name, text in stored.items() if (kind := _published(name, text))}
 
     def watchdog(self) -> dict[str, str | int] | None:
         """Return who swept last, when, and from when on leases are judged (ms); None when nobody did for a while."""
         with translated():
             trace = cast(dict[str, str], self.redis.hgetall(self.keys.watchdog))
         return {name: int(value) if value.isdigit() else value for name, value in trace.items()} or None
-
-    def lease(self, task_id: str) -> int | None:
-        """Return the rest of a running attempt's lease in ms; None when there is none."""
-        with translated():
-            left = self.redis.pttl(self.keys.heartbeat(task_id))
-        return left if left >= 0 else None
 
     def log(self, task_id: str) -> list[str]:
         """Return the last lines that the handler logged."""
@@ -181,12 +177,22 @@ class Reads:
             self.redis.ping()
 
 
+def _published(name: str, text: str) -> Mapping[str, Any] | None:
+    try:
+        kind = json.loads(text)
+        return kind if {"queue", "policy", "schema", "description"} <= kind.keys() else None
+    except (ValueError, AttributeError):
+        log.error("what is published of the task type %r cannot be read", name)
+        return None
+
+
 def _purged_at(tombstone: str | None) -> int | None:
     when = (tombstone or "").rpartition(" ")[2]
     return int(when) if when.isdecimal() else None
 
 
-def _entry_ids(name: str, stored: Mapping[str, str]) -> list[str]:
+def entry_ids(name: str, stored: Mapping[str, str]) -> list[str]:
+    """Return the ids of a task's history entries from its hash. Raises CorruptRecord under this name."""
     try:
         ids = [stored[f"h{index}"] for index in range(1, int(stored.get("entries", 0)) + 1)]
     except (KeyError, ValueError) as error:
@@ -204,6 +210,16 @@ def _readable(task_id: str, record: Any) -> Task | Damaged:
         return Task.from_fields(task_id, record)
     except CorruptRecord as error:
         return Damaged(task_id, error.detail)
+
+
+def _first(places: Iterable[Position], limit: int) -> list[Position]:
+    """Return the first places; a task that moved while the indices were read is in two of them, and shown once."""
+    newest: dict[str, Position] = {}
+    for place in places:
+        if len(newest) == limit and place.task_id not in newest:
+            break
+        newest.setdefault(place.task_id, place)
+    return list(newest.values())
 
 
 def _order(place: Position) -> tuple[int, str]:

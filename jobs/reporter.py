@@ -7,6 +7,7 @@ last log lines) and sent when Redis answers again.
 
 import logging
 import random
+import secrets
 import threading
 import time
 from collections import deque
@@ -17,7 +18,7 @@ from typing import Any
 from ..statemachine import State
 from .errors import CorruptRecord, GhostlessError, RedisFull, RedisUnavailable, StaleAttempt, TaskNotFound
 from .messages import Answer, Held
-from .store import LOG_LINES, Store
+from .store import HISTORY_ENTRIES, LOG_LINES, Store
 
 log = logging.getLogger("rq.worker.ghostless")
 
@@ -29,22 +30,27 @@ SENT_TOGETHER = 100
 class _Report:
     kind: str
     value: Any
+    call_id: str = field(default_factory=lambda: secrets.token_hex(4))  # the same when it is sent again
 
 
 @dataclass(slots=True)
 class _Outbox:
     """What is to be sent: every stage, the last lines, the newest checkpoint and progress."""
 
-    stages: deque[str] = field(default_factory=deque[str])
+    stages: deque[str] = field(default_factory=lambda: deque[str](maxlen=HISTORY_ENTRIES))
     lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=LOG_LINES))
     checkpoint: str | None = None
     progress: tuple[float, str] | None = None
+    again: _Report | None = None  # what may have been stored although its reply was lost
 
     def __bool__(self) -> bool:
-        return bool(self.stages or self.lines or self.checkpoint is not None or self.progress)
+        return bool(self.again or self.stages or self.lines or self.checkpoint is not None or self.progress)
 
     def take(self) -> _Report | None:
         """Take out what is to be sent next."""
+        if self.again:
+            report, self.again = self.again, None
+            return report
         if self.stages:
             return _Report("stage", self.stages.popleft())
         if self.lines:
@@ -59,16 +65,14 @@ class _Outbox:
 
     def put_back(self, report: _Report) -> None:
         """Keep a report that could not be sent, unless a newer one replaces it."""
-        if report.kind == "stage":
-            self.stages.appendleft(report.value)
-        elif report.kind == "lines":
-            self.lines = deque([*report.value, *self.lines], maxlen=LOG_LINES)
+        if report.kind in ("stage", "lines"):
+            self.again = report
         elif getattr(self, report.kind) is None:
             setattr(self, report.kind, report.value)
 
 
 class Reporter(threading.Thread):
-    """Reports for one worker. `wake` is called when the state was learnt; `on_beat` with every beat."""
+    """Reports for one worker. `wake` is called when a lease was renewed or lost; `on_beat` with every beat."""
 
     def __init__(self, store: Store, actor: str, wake: Callable[[], None], on_beat: Callable[[], None]) -> None:
         super().__init__(name="reporter", daemon=True)
@@ -83,16 +87,17 @@ class Reporter(threading.Thread):
         self.state: State | None = None
         self.is_lost = False
         self.renewed_at = 0.0
-        self.reached_at = time.monotonic()
 
     # Called by the worker
 
-    def hold(self, held: Held, state: State) -> None:
-        """Begin to report for an attempt that was claimed just now."""
+    def hold(self, held: Held, state: State, since: float) -> None:
+        """Begin to report for an attempt whose lease counts from `since`; once is enough, twice does no harm."""
         with self._changed:
+            if self._held == held:
+                return
             self._held, self.state, self.is_lost = held, state, False
             self._outbox = _Outbox()
-            self.renewed_at = time.monotonic()
+            self.renewed_at = since
             was_hinted = self._hinted == held.task_id
             self._beat_due = 0.0 if was_hinted else self.renewed_at + self._store.settings.beat
             self._changed.notify_all()
@@ -163,7 +168,6 @@ class Reporter(threading.Thread):
             try:
                 self._send_all()
                 pause = 0.0
-                self.reached_at = time.monotonic()
             except (RedisUnavailable, RedisFull) as error:
                 log.warning("%s; trying again", error)
                 pause = min(1.0, max(0.1, 2 * pause)) * random.uniform(0.5, 1)
@@ -215,9 +219,9 @@ class Reporter(threading.Thread):
 
     def _call(self, held: Held, report: _Report) -> Answer:
         if report.kind == "stage":
-            return self._store.stage(held, self._actor, report.value)
+            return self._store.stage(held, self._actor, report.value, report.call_id)
         if report.kind == "lines":
-            return self._store.log(held, report.value)
+            return self._store.log(held, report.value, report.call_id)
         if report.kind == "checkpoint":
             return self._store.checkpoint(held, report.value)
         return self._store.progress(held, *report.value)
@@ -232,16 +236,17 @@ class Reporter(threading.Thread):
             log.error("%s", error)  # one damaged key must not keep the lease from being renewed
         else:
             self._note_state(held, State(answer.state), asked_at)
+            if answer.word == "refused":  # the history is full of this task's stages: no more of them
+                with self._changed:
+                    self._outbox.stages.clear()
 
     def _note_state(self, held: Held, state: State, asked_at: float) -> None:
         with self._changed:
             if self._held is not held:
                 return
             self.renewed_at = asked_at
-            changed = self.state is not state
             self.state = state
-        if changed:
-            self._wake()
+        self._wake()
 
     def _note_loss(self, held: Held, error: GhostlessError) -> None:
         with self._changed:

@@ -18,7 +18,7 @@ from redis.exceptions import (
 )
 
 from ..lua import VERBS, render
-from .errors import CorruptRecord, RedisFull, RedisUnavailable
+from .errors import CorruptRecord, GhostlessError, RedisFull, RedisRefused, RedisUnavailable
 from .keys import Keys, script_names
 
 Argument = str | int | float | bytes
@@ -38,8 +38,13 @@ class Scripts:
 
     def call(self, verb: str, keys: Sequence[str] = (), arguments: Sequence[Argument] = ()) -> Any:
         """Run one verb in one round trip. Raises RedisUnavailable, RedisFull or CorruptRecord."""
+        script = self._scripts[verb]
         with translated():
-            return self._scripts[verb](keys=list(keys), args=list(arguments))
+            try:
+                return self._redis.evalsha(script.sha, len(keys), *keys, *arguments)
+            except NoScriptError:
+                # The text itself: between loading it and calling it by SHA it could be flushed again.
+                return self._redis.eval(str(script.script), len(keys), *keys, *arguments)
 
     def call_many(self, calls: Iterable[Call]) -> list[Any]:
         """Run many calls in one round trip; the reply of a call that failed is its error, not raised.
@@ -61,7 +66,7 @@ class Scripts:
         if isinstance(reply, NoScriptError):
             try:
                 return self.call(*call)
-            except (RedisUnavailable, RedisFull, CorruptRecord) as error:
+            except GhostlessError as error:
                 return error
         return translate(reply) if isinstance(reply, RedisError) else reply
 
@@ -75,8 +80,8 @@ def translated() -> Generator[None]:
         raise translate(error) from error
 
 
-def translate(error: RedisError) -> Exception:
-    """Return the error of ours that a Redis error means; one that means nothing known is returned as it is."""
+def translate(error: RedisError) -> GhostlessError:
+    """Return the error of ours that a Redis error means."""
     text = str(error)
     if isinstance(error, OutOfMemoryError) or text.startswith("OOM") or "command not allowed when used memory" in text:
         return RedisFull(text)
@@ -88,4 +93,4 @@ def translate(error: RedisError) -> Exception:
         return CorruptRecord(text.removeprefix("CORRUPT "))
     if "WRONGTYPE" in text:
         return CorruptRecord(text)
-    return error
+    return RedisRefused(text)

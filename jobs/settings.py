@@ -8,8 +8,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import urlsplit
 
-from redis.connection import parse_url  # pyright: ignore[reportUnknownVariableType]
-
 from .errors import InvalidSetting
 
 
@@ -29,6 +27,14 @@ class Settings:
     tombstone: float = 604_800.0  # how long the id of a purged task stays taken
     idempotency: float = 86_400.0  # how long an idempotency key is remembered
 
+    @property
+    def longest_gap(self) -> float:
+        """Seconds without a sweep that are no sign of an outage.
+
+        A worker that Redis kept waiting for so long still renews its lease in time.
+        """
+        return (self.lease - self.beat) / 2
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
         """Read every setting that is given. Raises InvalidSetting for a value that cannot be used."""
@@ -41,6 +47,9 @@ class Settings:
         if settings.lease < 2 * settings.beat:
             expected = f"at least two beats of {settings.beat} s, so that one lost beat is no death"
             raise InvalidSetting("GHOSTLESS_LEASE", expected, str(settings.lease))
+        if settings.sweep > settings.longest_gap / 2:
+            expected = f"at most {settings.longest_gap / 2:g} s, a quarter of what the lease is longer than the beat"
+            raise InvalidSetting("GHOSTLESS_SWEEP", expected, str(settings.sweep))
         return settings
 
 
@@ -59,9 +68,10 @@ def _seconds(least: float, most: float) -> Callable[[str, str], float]:
 
 def _redis_url(name: str, text: str) -> str:
     try:
-        parse_url(text)  # redis-py's own, which checks the scheme, the port and the options
-        is_usable = text.startswith("unix://") or re.fullmatch(r"/?[0-9]*", urlsplit(text).path) is not None
-    except ValueError:
+        parts = urlsplit(text)
+        is_tcp = text.startswith(("redis://", "rediss://")) and re.fullmatch(r"/?[0-9]*", parts.path) is not None
+        is_usable = text.startswith("unix://") or (is_tcp and parts.port != 0)
+    except ValueError:  # from a port that is none, or half an IPv6 address
         is_usable = False
     if not is_usable:
         without_password = re.sub(r"(//[^/@]*:)[^/@]*@", r"\1***@", text)

@@ -3,19 +3,17 @@
 import contextlib
 import logging
 import os
-import random
 import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import IO, Any, TextIO, cast
 
-from .errors import GhostlessError, RedisUnavailable
+from .errors import GhostlessError
 from .frames import Channel, FrameError
 from .output import Output
 from .processes import end, offspring
@@ -109,6 +107,10 @@ class Horse:
         """Give the horse a task. A horse that is dead is noticed by the one who waits for its frames."""
         self._send({"kind": "run", **frame})
 
+    def extend(self, seconds: float) -> None:
+        """Let the running handler go on for so long; when the time is over without a further word, the horse ends."""
+        self._send({"kind": "lease", "seconds": seconds})
+
     def ask_to_stop(self, task_id: str, attempt: int, why: str, *, force: bool) -> None:
         """Ask the handler of this very attempt to stop; with `force` by raising in it at once."""
         self._send({"kind": "stop", "task_id": task_id, "attempt": attempt, "why": why, "force": force})
@@ -141,6 +143,12 @@ class Horse:
             self._process.wait(patience)
         self.kill()
 
+    def let_go(self) -> None:
+        """In a fork of the worker: close this process' copies of what ties the horse to the worker."""
+        self.channel.close()
+        if self._process.stdin:
+            self._process.stdin.close()
+
     def cause_of_death(self) -> str:
         """Say in words how the process ended, once it does not answer any more; one that lives on is killed."""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -169,21 +177,28 @@ class Stable:
         return self.horse is not None and self.horse.alive
 
     def fresh_horse(self) -> None:
-        """Start a horse in place of the one before, and publish the task types that it serves. Raises HorseBroken."""
+        """Start a horse in place of the one before. Raises HorseBroken."""
         self.kill()
         settings = self._store.settings
         horse = self.horse = Horse(settings.tasks, settings.artifacts, self._on_line)
-        if horse.wait_until_ready(self._give_up):
-            self._publish(horse)
+        horse.wait_until_ready(self._give_up)
+        if not horse.types:
+            log.warning("the modules %s have no handlers: no task can run here", ", ".join(settings.tasks) or "(none)")
 
-    def _publish(self, horse: Horse) -> None:
-        while not self._give_up():
-            try:
-                return self._store.publish_types(horse.types)
-            except RedisUnavailable as error:
-                log.warning("%s; trying again", error)
-                time.sleep(random.uniform(0.5, 1))
-        return None
+    def publish(self) -> None:
+        """Publish the task types that the horse serves. Raises GhostlessError."""
+        if self.horse:
+            self._store.publish_types(self.horse.types)
+
+    def publish_if_lost(self) -> None:
+        """Publish the types again after Redis lost them. Raises GhostlessError."""
+        if self.horse and not self._store.are_published(self.horse.types):
+            self.publish()
+
+    def let_go(self) -> None:
+        """In a fork of the worker: close what ties the horse to it."""
+        if self.horse:
+            self.horse.let_go()
 
     def retire(self, patience: float) -> None:
         """Let the horse run its teardown for at most `patience` seconds, then make sure it is gone."""

@@ -1,8 +1,10 @@
 """What changes Redis: one function a script, each a single round trip that is safe to repeat."""
 
 import json
+import logging
 import random
 import secrets
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -27,6 +29,8 @@ from .messages import (
 from .model import Task
 from .scripts import Call, Scripts, translate, translated
 from .settings import Settings
+
+log = logging.getLogger("ghostless")
 
 LOG_LINES = 1000
 """Lines of a task's log that are kept."""
@@ -80,12 +84,15 @@ class Store:
     def claim(self, claim: Claim) -> ClaimReply:
         """Start the next task of the claim's queues, or tell why there is none."""
         lists = [self.keys.rq_queue(queue) for queue in claim.queues]
-        return self._read_claim(self._scripts.call("claim", lists, (claim.worker_id, claim.token, self._lease)))
+        asked_at = time.monotonic()
+        reply = self._scripts.call("claim", lists, (claim.worker_id, claim.token, self._lease))
+        return self._read_claim(reply, asked_at)
 
     def start(self, task_id: str, worker_id: str, token: str) -> ClaimReply:
         """Start one given task whose ticket was popped elsewhere, or tell that it is not PENDING."""
+        asked_at = time.monotonic()
         reply = self._scripts.call("start", [self.keys.task(task_id)], (worker_id, token, self._lease))
-        return self._read_claim(reply)
+        return self._read_claim(reply, asked_at)
 
     def heartbeat(self, held: Held) -> Answer:
         """Renew the lease; the answer tells the state. Raises StaleAttempt, TaskNotFound."""
@@ -108,7 +115,7 @@ class Store:
 
     def stage(self, held: Held, actor: str, name: str, call_id: str = "") -> Answer:
         """Record a named stage in the history; `call_id` as for `log`. Raises StaleAttempt, TaskNotFound."""
-        return self._write(held, "stage", actor, name, HISTORY_ENTRIES, call_id or secrets.token_hex(4))
+        return self._write(held, "stage", self._lease, actor, name, HISTORY_ENTRIES, call_id or secrets.token_hex(4))
 
     def _write(self, held: Held, verb: str, *arguments: str | int) -> Answer:
         reply = self._scripts.call(verb, [self.keys.task(held.task_id)], (held.attempt, held.token, *arguments))
@@ -139,10 +146,12 @@ class Store:
             int(ending.retryable), ending.asked, jitter,
             claim.worker_id if claim else "", claim.token if claim else "", self._lease,
         )  # fmt: skip
+        asked_at = time.monotonic()
         reply = self._scripts.call("finish", [self.keys.task(held.task_id), *queues], arguments)
-        return Answer.read(reply[0], held.task_id), self._read_claim(reply[1]) if len(reply) > 1 else None
+        following = self._read_claim(reply[1], asked_at) if len(reply) > 1 else None
+        return Answer.read(reply[0], held.task_id), following
 
-    def _read_claim(self, reply: Sequence[Any] | Exception) -> ClaimReply:
+    def _read_claim(self, reply: Sequence[Any] | Exception, asked_at: float) -> ClaimReply:
         if isinstance(reply, Exception):
             return NothingToClaim("damaged")  # after a finish, which holds all the same; a claim alone raises it
         word = cast(str, reply[0])
@@ -155,7 +164,7 @@ class Store:
         held = Held(task_id, int(stored["attempt"]), stored["token"])
         try:
             task = Task.from_fields(task_id, stored)
-            return Claimed(held, task, _read_json("params", params, "{}"), _read_json("checkpoint", checkpoint, "null"))
+            return Claimed(held, task, _read_json("params", params, "{}"), _saved(task_id, checkpoint), asked_at)
         except CorruptRecord as error:
             # No worker can run it: the attempt ends here, or the task would come to each worker in turn.
             ending = Ending(Event.FAIL, Reason.INVALID_PARAMS, str(error), str(error), retryable=False)
@@ -164,17 +173,19 @@ class Store:
 
     def put_back(self, plain: PlainJob) -> None:
         """Put a plain job that was not begun back to the head of its queue."""
-        queue = self.keys.rq_queue(plain.queue)
-        with translated(), self.redis.pipeline(transaction=True) as pipeline:
-            pipeline.lrem(self.keys.rq_intermediate(plain.queue), 1, plain.job_id)
-            pipeline.lpush(queue, plain.job_id)
-            pipeline.execute()
+        self._scripts.call("put_back", [self.keys.rq_queue(plain.queue)], (plain.job_id,))
 
     def publish_types(self, types: Mapping[str, Mapping[str, Any]]) -> None:
         """Publish what task types a worker serves, for those who check a submit."""
         with translated():
             if types:
                 self.redis.hset(self.keys.types, mapping={name: json.dumps(kind) for name, kind in types.items()})
+
+    def are_published(self, types: Iterable[str]) -> bool:
+        """Tell whether each of these types is published, by whomever."""
+        names = list(types)
+        with translated():
+            return not names or None not in cast("list[str | None]", self.redis.hmget(self.keys.types, names))
 
     def wait_for_hint(self, queues: Iterable[str], seconds: float) -> None:
         """Return when something may have come into one of the queues, or after `seconds`."""
@@ -209,7 +220,7 @@ class Store:
 
     def resume_queue(self, queue: str) -> None:
         """Let the tasks of a paused queue start again."""
-        with translated(), self.redis.pipeline(transaction=True) as pipeline:
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
             pipeline.hset(self.keys.queues, queue, "running")
             pipeline.rpush(self.keys.wake(queue), "")
             pipeline.execute()
@@ -224,7 +235,8 @@ class Store:
         """Take tasks away from workers that are gone."""
         settings = self.settings
         patience = round(1000 * (3 * settings.grace + settings.lease))
-        arguments = (actor, BATCH, self._lease, round(settings.beat * 1000), patience, secrets.randbits(31))
+        gap = round(1000 * settings.longest_gap)
+        arguments = (actor, BATCH, self._lease, gap, patience, secrets.randbits(31))
         return _read_swept(self._scripts.call("sweep", (), arguments))
 
     def requeue(self, actor: str, queue: str) -> Swept:
@@ -236,6 +248,14 @@ class Store:
     def purge(self) -> Swept:
         """Remove final tasks whose retention is over."""
         return _read_swept(self._scripts.call("purge", (), (BATCH, round(self.settings.tombstone * 1000))))
+
+
+def _saved(task_id: str, checkpoint: str | RedisError | None) -> Any:
+    try:
+        return _read_json("checkpoint", checkpoint, "null")
+    except CorruptRecord as error:
+        log.warning("task %s starts anew: %s", task_id, error)
+        return None
 
 
 def _read_json(what: str, text: str | RedisError | None, default: str) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..statemachine import Event, Reason, State
-from .errors import CorruptRecord, RedisFull, RedisUnavailable
+from .errors import CorruptRecord, GhostlessError
 from .messages import Answer, Claim, Claimed, ClaimReply, Ending
 from .reporter import Reporter
 from .settings import Settings
@@ -85,11 +85,13 @@ class Supervisor:
     tmpdir: Path
     _started_at: float = field(default_factory=time.monotonic)
     _stop: _Stop | None = None
+    _told: float = -1.0
 
     def run(self) -> Ending | None:
         """Run the handler to its end; None when the attempt was given away meanwhile."""
         held, task = self.claimed.held, self.claimed.task
-        self.reporter.hold(held, task.state)
+        self.reporter.hold(held, task.state, self.claimed.asked_at)
+        self._tell_lease()
         try:
             self.horse.run(
                 {
@@ -113,6 +115,7 @@ class Supervisor:
                     return ending
             with contextlib.suppress(BlockingIOError):
                 os.read(self.wake_fd, 4096)
+            self._tell_lease()
             if self.reporter.is_lost:
                 self.horse.kill()
                 return None
@@ -121,6 +124,12 @@ class Supervisor:
             ending = self._enforce(time.monotonic())
             if ending:
                 return ending
+
+    def _tell_lease(self) -> None:
+        """Let the horse know how long it may go on without a further word, should this process be frozen."""
+        if self.reporter.renewed_at != self._told:
+            self._told = self.reporter.renewed_at
+            self.horse.extend(max(0.0, self._lease_ends_at() - time.monotonic()))
 
     # Frames
 
@@ -245,16 +254,22 @@ def settle(
     """
     pause = 0.05
     fraction = random.random()
-    while True:
-        if reporter.flush(patience=1.0) and not reporter.is_lost:
-            try:
-                return store.finish(claimed.held, ending, actor, next_claim, fraction=fraction)
-            except (RedisUnavailable, RedisFull) as error:
-                log.warning("%s; the result of %s is kept", error, claimed.held.task_id)
-            except CorruptRecord as error:
-                log.error("task %s cannot be settled: %s", claimed.held.task_id, error)
-                return None, None
-        if reporter.is_lost or give_up():
-            return None, None
+    was_sent = False
+    while not give_up():
+        if not was_sent and not reporter.flush(patience=1.0):
+            continue
+        if not was_sent and reporter.is_lost:
+            break
+        # From here on no beat may ask about the attempt: it could be over, and its answer be on its way.
+        reporter.release()
+        was_sent = True
+        try:
+            return store.finish(claimed.held, ending, actor, next_claim, fraction=fraction)
+        except CorruptRecord as error:
+            log.error("task %s cannot be settled: %s", claimed.held.task_id, error)
+            break
+        except GhostlessError as error:
+            log.warning("%s; the result of %s is kept", error, claimed.held.task_id)
         time.sleep(pause * random.uniform(0.5, 1))
         pause = min(2.0, 2 * pause)
+    return None, None

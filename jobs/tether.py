@@ -1,19 +1,22 @@
 """What ties a horse to its worker, so that neither it nor its children outlive the worker by a moment.
 
-Three ties, since each has a gap. The reader thread kills the group when the channel ends, but needs the GIL, which
-a native loop may hold. The parent-death signal needs nothing, but ends the horse alone, and comes first: its
-children would live on. So the horse's standard input is a pipe from the worker that nobody writes to; when the
-worker's end closes, the kernel itself sends SIGKILL to the whole group. Other systems than Linux have the first only.
+The horse's standard input is a pipe from the worker that nobody writes to. When the worker's end closes, the kernel
+itself sends SIGKILL to the whole group, also while a native loop holds the GIL. A parent-death signal would come
+first and end the horse alone, and its children would live on. Where there is no such pipe, the reader thread kills
+the group when the channel ends. And a worker that is frozen is gone too: then the lease runs out.
 """
 
 import ctypes
 import fcntl
+import math
 import os
 import select
 import signal
 import sys
+import threading
+import time
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def tie_to_worker() -> None:
@@ -24,11 +27,42 @@ def tie_to_worker() -> None:
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)  # never kill the group of whoever started this
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        # Children whose parent has ended become ours, so that nothing a handler started is out of sight.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         _die_with_the_pipe(os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)  # a handler that reads its input finds the end of it
     os.close(null)
+
+
+class Lease:
+    """Ends this process and its group when the worker does not speak up in time while a handler runs.
+
+    The worker stops the handler itself when it cannot renew its lease; this is for a worker that is frozen.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._ends_at = math.inf
+        threading.Thread(target=self._watch, name="ghostless-lease", daemon=True).start()
+
+    def extend(self, seconds: float) -> None:
+        """Let the handler go on for so many seconds from now."""
+        with self._changed:
+            self._ends_at = time.monotonic() + seconds
+            self._changed.notify()
+
+    def rest(self) -> None:
+        """Wait for no word: no handler runs."""
+        with self._changed:
+            self._ends_at = math.inf
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while (left := self._ends_at - time.monotonic()) > 0:
+                self._changed.wait(None if left == math.inf else left)
+        die()
 
 
 def die() -> None:

@@ -9,12 +9,13 @@ from typing import TextIO
 
 from rq.job import Job, get_current_job
 
+from ..statemachine import Event, Reason
 from .connection import connect_like
 from .errors import RedisUnavailable
-from .messages import Claimed, ClaimReply
+from .messages import Claimed, ClaimReply, Ending
 from .reporter import Reporter
 from .settings import Settings
-from .stable import Horse
+from .stable import Horse, HorseBroken
 from .store import Store
 from .supervisor import Shutdown, Supervisor, settle
 from .workspace import Workspace
@@ -62,15 +63,25 @@ def _run_attempt(store: Store, settings: Settings, claimed: Claimed) -> None:
     reporter = Reporter(store, actor, wake=partial(_wake, wake_write), on_beat=lambda: None)
     workspace = Workspace()
     horse = Horse(settings.tasks, settings.artifacts, partial(_on_line, reporter))
+    reporter.hold(claimed.held, claimed.task.state, claimed.asked_at)
     reporter.start()
     try:
-        reporter.hold(claimed.held, claimed.task.state)
-        horse.wait_until_ready(lambda: reporter.is_lost)
-        tmpdir = workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
-        ending = Supervisor(claimed, horse, reporter, settings, Shutdown(), wake_read, tmpdir).run()
+        ending = _ending(horse, claimed, reporter, settings, workspace, wake_read)
         if ending:
             settle(store, reporter, claimed, ending, actor, next_claim=None, give_up=lambda: False)
     finally:
         horse.kill()
         reporter.stop()
         workspace.close()
+
+
+def _ending(
+    horse: Horse, claimed: Claimed, reporter: Reporter, settings: Settings, workspace: Workspace, wake_fd: int
+) -> Ending | None:
+    try:
+        if not horse.wait_until_ready(lambda: reporter.is_lost):
+            return None
+    except HorseBroken as error:
+        return Ending(Event.FAIL, Reason.CRASHED, str(error)[:2000], str(error))
+    tmpdir = workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
+    return Supervisor(claimed, horse, reporter, settings, Shutdown(), wake_fd, tmpdir).run()

@@ -8,10 +8,11 @@ import os
 import random
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 from .connection import connect
-from .errors import GhostlessError
+from .errors import CorruptRecord, GhostlessError, RedisUnavailable
 from .messages import Swept
 from .reads import Reads
 from .settings import Settings
@@ -19,8 +20,11 @@ from .store import BATCH, Store
 
 log = logging.getLogger("ghostless.watchdog")
 
-LONGEST_PAUSE = 10.0
+LONGEST_PAUSE = 5.0
 """Seconds between two tries while Redis does not answer."""
+
+TELL_AGAIN = 60.0
+"""Seconds after which a problem that is still there is told again."""
 
 
 class Watchdog:
@@ -29,6 +33,7 @@ class Watchdog:
     def __init__(self, store: Store, name: str | None = None) -> None:
         self.store = store
         self.reads = Reads(store.redis, store.keys)
+        self._told: dict[str, float] = {}
         self.actor = f"watchdog:{name or f'{socket.gethostname()}-{os.getpid()}'}"
 
     def sweep_deadlines(self) -> Swept:
@@ -41,9 +46,15 @@ class Watchdog:
 
     def requeue_missing(self) -> Swept:
         """Make new tickets for PENDING tasks whose ticket is gone, at most a batch a queue."""
-        swept = [self.store.requeue(self.actor, queue) for queue in self.reads.queues()]
+        swept = [self._requeue(queue) for queue in self.reads.queues()]
         problems = tuple(problem for step in swept for problem in step.problems)
         return Swept(sum(step.looked_at for step in swept), sum(step.moved for step in swept), problems)
+
+    def _requeue(self, queue: str) -> Swept:
+        try:
+            return self.store.requeue(self.actor, queue)
+        except CorruptRecord as error:  # of this queue, which must not keep the others from their turn
+            return Swept(0, 0, (str(error),))
 
     def purge(self) -> Swept:
         """Remove final tasks whose retention is over, at most a batch."""
@@ -52,39 +63,52 @@ class Watchdog:
     def sweep_all(self) -> bool:
         """Do each duty once; tell whether one of them had a full batch, so that more is waiting.
 
-        A duty that fails does not keep the others from their turn; the first failure is raised at the end.
+        A duty that fails does not keep the others from their turn, nor slow them down. Raises RedisUnavailable,
+        after the last duty, when Redis did not answer one of them.
         """
-        failures: list[GhostlessError] = []
-        full = [self._perform(duty, failures) for duty in self._duties()]
-        if failures:
-            raise failures[0]
+        outages: list[RedisUnavailable] = []
+        full = [self._perform(duty, outages) for duty in self._duties()]
+        if outages:
+            raise outages[0]
         return any(full)
 
     def _duties(self) -> tuple[Callable[[], Swept], ...]:
         return self.sweep_deadlines, self.release_due, self.requeue_missing, self.purge
 
-    def _perform(self, duty: Callable[[], Swept], failures: list[GhostlessError]) -> bool:
+    def _perform(self, duty: Callable[[], Swept], outages: list[RedisUnavailable]) -> bool:
         try:
             swept = duty()
-        except GhostlessError as error:
-            failures.append(error)
+        except RedisUnavailable as error:
+            outages.append(error)
             return False
+        except GhostlessError as error:
+            swept = Swept(0, 0, (str(error),))
         for problem in swept.problems:
-            log.error("%s: %s", duty.__name__, problem)
+            self._tell(f"{duty.__name__}: {problem}")
         if swept.moved:
             log.info("%s: %d of %d moved", duty.__name__, swept.moved, swept.looked_at)
         return swept.looked_at >= BATCH
 
+    def _tell(self, problem: str) -> None:
+        """Log a problem, and again only when it is still there after a while."""
+        now = time.monotonic()
+        if now - self._told.get(problem, -TELL_AGAIN) >= TELL_AGAIN:
+            self._told = {known: at for known, at in self._told.items() if now - at < TELL_AGAIN} | {problem: now}
+            log.error("%s", problem)
+
     def run(self, stop: threading.Event) -> None:
-        """Sweep until `stop` is set; a Redis that does not answer is waited for."""
+        """Sweep until `stop` is set, whatever happens; a Redis that does not answer is waited for."""
         pause = self.store.settings.sweep
         while not stop.is_set():
             try:
                 more = self.sweep_all()
                 pause = 0.0 if more else self.store.settings.sweep
-            except GhostlessError as error:
+            except RedisUnavailable as error:
                 log.error("%s", error)
                 pause = min(LONGEST_PAUSE, 2 * max(pause, 0.1)) * random.uniform(0.5, 1)
+            except Exception:
+                log.exception("the watchdog met an error it does not know, and goes on")
+                pause = self.store.settings.sweep
             stop.wait(pause)
 
 

@@ -13,9 +13,10 @@ import secrets
 import signal
 import socket
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from redis import Redis
 from redis.exceptions import RedisError
@@ -30,7 +31,7 @@ from rq.worker_registration import register
 from ..statemachine import Event, Reason
 from .connection import BLOCK, REPLY_TIMEOUT, connect_like
 from .errors import GhostlessError, InvalidSetting, RedisFull, RedisUnavailable
-from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
+from .messages import Answer, Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
 from .reporter import Reporter
 from .scripts import translated
 from .settings import Settings
@@ -43,6 +44,9 @@ log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one
 
 LONGEST_PAUSE = 2.0
 """Seconds between two tries while Redis does not answer."""
+
+MISFITS = 3
+"""Tasks in a row that could not be run here, after which the worker ends: others may be able to."""
 
 Taken = tuple[Any, Queue]
 """What rq's loop passes on: a claimed task or a plain job, and its queue."""
@@ -72,6 +76,9 @@ class Worker(RqWorker):
         self._next: Claimed | PlainJob | None = None
         self._jobs_left: int | None = None
         self._plain_job = False
+        self._done = self._failed = 0  # attempts since the last beat
+        self._misfits = 0  # tasks in a row that this machine could not run
+        self._ended_well = True
 
     # Life
 
@@ -79,6 +86,11 @@ class Worker(RqWorker):
         """Run rq's loop; remember how many jobs are allowed, so that none too many is claimed."""
         self._jobs_left = max_jobs
         return super().work(*args, max_jobs=max_jobs, **kw)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when the worker ended because it was to end, 1 when something forced it to."""
+        return 0 if self._ended_well else 1
 
     def bootstrap(self, *args: Any, **kw: Any) -> None:
         """Load the task modules first, so that a worker that cannot run anything never registers.
@@ -90,6 +102,7 @@ class Worker(RqWorker):
         self._workspace = Workspace()
         self._reporter = Reporter(self.store, self.actor, self._wake, self._on_beat)
         self._stable.fresh_horse()
+        self._stable.publish()
         super().bootstrap(*args, **kw)
         self._reporter.start()
 
@@ -131,6 +144,7 @@ class Worker(RqWorker):
         again = self.shutdown.requested
         self.shutdown.request(self.settings.drain)
         self._stop_requested = True
+        self._ended_well = True
         self._wake()
         if again and self._plain_job:
             self.request_force_stop(signum, frame)
@@ -154,10 +168,9 @@ class Worker(RqWorker):
             super().heartbeat(timeout, pipeline)
 
     def _on_beat(self) -> None:
-        if self._workspace:
-            self._workspace.remove_orphans()
         if self.birth_date:
             self._beat_as_rq_worker()
+            self._stable.publish_if_lost()
 
     def register_birth(self) -> None:
         """Enter rq's registry. Raises InvalidSetting when a live worker has the name."""
@@ -169,8 +182,11 @@ class Worker(RqWorker):
     def _beat_as_rq_worker(self) -> None:
         life = round(4 * self.settings.lease)
         self.last_heartbeat = utc_now()
-        with translated(), self.store.redis.pipeline() as pipeline:
+        done, failed, self._done, self._failed = self._done, self._failed, 0, 0
+        with translated(), self.store.redis.pipeline(transaction=False) as pipeline:
             pipeline.hset(self.key, "last_heartbeat", utcformat(self.last_heartbeat))
+            pipeline.hincrby(self.key, "successful_job_count", done)
+            pipeline.hincrby(self.key, "failed_job_count", failed)
             pipeline.expire(self.key, life)
             is_new = pipeline.execute()[0]
             if is_new:  # Redis was emptied, or this worker was silent for too long
@@ -222,16 +238,18 @@ class Worker(RqWorker):
     def dequeue_job_and_maintain_ttl(self, timeout: int | None, max_idle_time: int | None = None) -> Taken | None:
         """Wait for the next task or plain job; None when the worker is to end."""
         idle_since = time.monotonic()
-        while not self.shutdown.requested:
+        self._ended_well = False  # until it is known why the loop ends
+        while not self.shutdown.requested and self._misfits < MISFITS:
             if not self._horse_is_ready():
                 continue
             reply = self._claim()
             taken = self._take(reply)
-            if taken or timeout is None:
+            is_idle_for_long = max_idle_time is not None and time.monotonic() - idle_since >= max_idle_time
+            self._ended_well = timeout is None or is_idle_for_long or self._jobs_left == 1
+            if taken or timeout is None or is_idle_for_long:
                 return taken
-            if max_idle_time is not None and time.monotonic() - idle_since >= max_idle_time:
-                return None
             self._idle(reply)
+        self._ended_well = self.shutdown.requested
         return None
 
     def _claim(self) -> ClaimReply | None:
@@ -278,6 +296,8 @@ class Worker(RqWorker):
     def _idle(self, reply: ClaimReply | None) -> None:
         is_suspended = isinstance(reply, NothingToClaim) and reply.why == "suspended"
         self.set_state(WorkerStatus.SUSPENDED if is_suspended else WorkerStatus.IDLE)
+        if self._workspace:
+            self._workspace.remove_orphans()
         if self.should_run_maintenance_tasks:
             self.run_maintenance_tasks()
         if is_suspended:
@@ -299,11 +319,15 @@ class Worker(RqWorker):
     def _run_task_safely(self, claimed: Claimed) -> None:
         try:
             self._run_task(claimed)
-        except Exception:
-            # Whatever it was, the handler must not run on unwatched; the watchdog finds the task by its lease.
+            self._misfits = 0
+        except Exception as error:
+            # Whatever it was (a full disk, say), the handler must not run on unwatched.
             log.exception("task %s cannot be run here", claimed.held.task_id)
             self._stable.kill()
-            time.sleep(1)
+            self._misfits += 1
+            told = f"worker {self.name} could not run it: {type(error).__name__}: {error}"[:2000]
+            ending = Ending(Event.FAIL, Reason.CRASHED, told, traceback.format_exc())
+            _tolerate(lambda: self.store.finish(claimed.held, ending, self.actor))
         finally:
             if self._reporter:
                 self._reporter.release()
@@ -314,6 +338,11 @@ class Worker(RqWorker):
             super().execute_job(job, queue)
         finally:
             self._plain_job = False
+
+    def main_work_horse(self, job: Job, queue: Queue) -> NoReturn:
+        """Run a plain job in a fork, which must not keep our own horse tied to it."""
+        self._stable.let_go()
+        super().main_work_horse(job, queue)
 
     def prepare_job_execution(self, job: Job, remove_from_intermediate_queue: bool = False) -> None:
         """Let a plain job leave rq's intermediate list also when several queues are served."""
@@ -336,9 +365,17 @@ class Worker(RqWorker):
         answer, reply = settle(
             self.store, reporter, claimed, ending, self.actor, next_claim=self._next_claim(), give_up=self._give_up
         )
-        log.info("%s of %s: %s", ending.event, claimed.held.task_id, answer.state if answer else "not told to Redis")
+        self._count(claimed, ending, answer)
         if isinstance(reply, Claimed | PlainJob):
             self._next = reply
+
+    def _count(self, claimed: Claimed, ending: Ending, answer: Answer | None) -> None:
+        has_failed = ending.event in (Event.FAIL, Event.TIMEOUT)
+        self._failed += has_failed
+        self._done += ending.event is Event.COMPLETE
+        state = f"{answer.word} {answer.state}" if answer else "not told to Redis"
+        level = logging.WARNING if has_failed else logging.INFO
+        log.log(level, "%s of %s: %s %s", ending.event, claimed.held.task_id, state, ending.message)
 
     def _next_claim(self) -> Claim | None:
         no_more = self._jobs_left is not None and self._jobs_left <= 0
@@ -369,7 +406,8 @@ def run_worker(settings: Settings, queues: Sequence[str], *, name: str | None = 
     name = name or f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
     try:
         connection = Redis.from_url(settings.redis_url, protocol=2)
-        Worker(list(queues), name, connection=connection, settings=settings).work(burst=burst, logging_level=None)
+        worker = Worker(list(queues), name, connection=connection, settings=settings)
+        worker.work(burst=burst, logging_level=None)
     except RedisError as error:
         raise RedisUnavailable(error) from error
-    return 0
+    return worker.exit_code

@@ -4,10 +4,13 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
-_NEW = "new-"
-_OWNED = "worker-"
+_NEW, _OWNED, _LOCK = "new-", "worker-", "lock"
+
+ABANDONED_AFTER = 3600
+"""Seconds after which a folder that never got its lock is nobody's."""
 
 
 class Workspace:
@@ -15,21 +18,28 @@ class Workspace:
 
     def __init__(self) -> None:
         self._parent = _shared_folder()
-        made = Path(tempfile.mkdtemp(prefix=_NEW, dir=self._parent))
-        self._lock = os.open(made / "lock", os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        # Only a locked folder gets the name under which others look for orphans.
-        self.path = made.rename(self._parent / (_OWNED + made.name.removeprefix(_NEW)))
+        self.path, self._lock = self._made()
         self.remove_orphans()
 
+    def _made(self) -> tuple[Path, int]:
+        made = Path(tempfile.mkdtemp(prefix=_NEW, dir=self._parent))
+        lock = os.open(made / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Only a locked folder gets the name under which others look for orphans.
+        return made.rename(self._parent / (_OWNED + made.name.removeprefix(_NEW))), lock
+
     def folder_for(self, task_id: str, attempt: int) -> Path:
-        """Make and return an empty folder for one attempt."""
+        """Make and return an empty folder for one attempt; the workspace too, when a cleaner removed it."""
+        if not (self.path / _LOCK).exists():
+            os.close(self._lock)
+            self._parent = _shared_folder()
+            self.path, self._lock = self._made()
         return Path(tempfile.mkdtemp(prefix=f"{task_id}-{attempt}-", dir=self.path))
 
     def remove_orphans(self) -> None:
         """Remove the folders of workers of this user that were killed."""
-        for folder in self._parent.glob(f"{_OWNED}*"):
-            if folder != self.path and _is_orphan(folder / "lock"):
+        for folder in self._parent.glob("*"):
+            if folder != self.path and _is_orphan(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
@@ -47,15 +57,22 @@ def _shared_folder() -> Path:
     return folder
 
 
-def _is_orphan(lock: Path) -> bool:
+def _is_orphan(folder: Path) -> bool:
     try:
-        descriptor = os.open(lock, os.O_RDWR)
+        descriptor = os.open(folder / _LOCK, os.O_RDWR)
     except OSError:
-        return False  # its owner is removing it right now
+        return _is_old(folder)  # being made or removed right now, unless somebody was killed doing so
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     finally:
         os.close(descriptor)
-    return True
+    return folder.name.startswith(_OWNED) or _is_old(folder)
+
+
+def _is_old(folder: Path) -> bool:
+    try:
+        return time.time() - folder.stat().st_mtime > ABANDONED_AFTER
+    except OSError:
+        return False

@@ -1,5 +1,5 @@
 -- Gives a worker the next task of its queues and starts the attempt, fenced by the worker's token.
--- uses claim_next
+-- uses attempt, claim_next
 --
 -- KEYS[1..n] list rq:queue:{queue}, in the order in which the worker serves them
 -- ARGV[1] worker id   ARGV[2] token of this claim, hex   ARGV[3] lease, ms

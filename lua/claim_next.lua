@@ -17,12 +17,22 @@ local function claimed(task)
   }
 end
 
--- The task that this token already got, when the first reply was lost.
+-- What this token already got, when the first reply was lost. The lease of a task begins anew.
 local function repeated(claim)
   local last = redis.call("GET", key.claim .. claim.worker_id)
-  local id = last and string.match(last, "^" .. claim.token .. " (.+)$")
-  local task = id and read_task(id)
-  if task and task.token == claim.token and RUNNING[task.state] then return claimed(task) end
+  local what = last and string.match(last, "^" .. claim.token .. " (.+)$")
+  if not what then return end
+  local queue, job = string.match(what, "^(.+) plain (.+)$")
+  if queue then return {"plain", queue, job} end
+  local task = read_task(what)
+  if task and task.token == claim.token and RUNNING[task.state] then
+    renew_lease(task, claim.lease)
+    return claimed(task)
+  end
+end
+
+local function remember(claim, what)
+  redis.call("SET", key.claim .. claim.worker_id, claim.token .. " " .. what, "PX", CLAIM_TTL)
 end
 
 -- `claim`: worker_id, token, lease (ms), ticket_taken (somebody else popped the ticket)
@@ -39,7 +49,7 @@ local function start(task, claim, now)
   move.delete = {"progress", "progress_at", "message"}
   local problem = commit(move, now, {lease = claim.lease, ticket_taken = claim.ticket_taken})
   if problem then return problem end
-  redis.call("SET", key.claim .. claim.worker_id, claim.token .. " " .. task.id, "PX", CLAIM_TTL)
+  remember(claim, task.id)
   return claimed(task)
 end
 
@@ -66,28 +76,38 @@ local function take_head(queue, claim, now)
     redis.call("HSET", key.quarantine, list .. " " .. id, problem.err)
   elseif redis.call("EXISTS", key.rq_job .. id) == 1 then
     redis.call("LMOVE", list, list .. key.rq_intermediate_suffix, "LEFT", "RIGHT")
+    remember(claim, queue .. " plain " .. id)
     return {"plain", queue, id}
   else
     redis.call("LPOP", list)
   end
 end
 
-local function claim_next(queues, claim)
-  local types = {{key.claim .. claim.worker_id, "string"}, {key.queues, "hash"}, {key.quarantine, "hash"}}
-  for _, queue in ipairs(queues) do types[#types + 1] = {key.rq_queue .. queue, "list"} end
-  local problem = check_types(types)
+local function claim_from(queue, claim, now)
+  local list = key.rq_queue .. queue
+  local problem = check_types({{list, "list"}, {list .. key.rq_intermediate_suffix, "list"}})
   if problem then return problem end
+  local looks = redis.call("HGET", key.queues, queue) == "paused" and 0 or LOOK_AT_MOST
+  for _ = 1, looks do
+    local answer = take_head(queue, claim, now)
+    if answer then return answer end
+    if answer == false then break end
+  end
+end
+
+local function claim_next(queues, claim)
+  local damage = check_types(
+    {{key.claim .. claim.worker_id, "string"}, {key.queues, "hash"}, {key.quarantine, "hash"}}
+  )
+  if damage then return damage end
   local again = repeated(claim)
   if again then return again end
   if redis.call("EXISTS", key.rq_suspended) == 1 then return {"suspended"} end
   local now = clock()
   for _, queue in ipairs(queues) do
-    local looks = redis.call("HGET", key.queues, queue) == "paused" and 0 or LOOK_AT_MOST
-    for _ = 1, looks do
-      local answer = take_head(queue, claim, now)
-      if answer then return answer end
-      if answer == false then break end
-    end
+    local answer = claim_from(queue, claim, now)
+    -- One damaged queue must not keep the worker from the others.
+    if answer and answer.err then damage = answer elseif answer then return answer end
   end
-  return {"empty"}
+  return damage or {"empty"}
 end

@@ -11,13 +11,6 @@ local function read_held(id, attempt, token, event)
   return task
 end
 
--- The extension comes first: it needs no memory, and lets the writes after it pass at a full Redis.
-local function renew_lease(task, lease)
-  if redis.call("PEXPIRE", key.heartbeat .. task.id, lease) == 0 then
-    redis.call("SET", key.heartbeat .. task.id, (task.worker_id or "") .. " " .. task.attempt, "PX", lease)
-  end
-end
-
 local function tell_listeners(task, kind, fields)
   fields.kind, fields.id, fields.type, fields.queue = kind, task.id, task.type, task.queue
   fields.owner, fields.attempt = task.owner, task.attempt

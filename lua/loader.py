@@ -31,7 +31,7 @@ SHARED = ("transition", "attempt", "person", "held", "batch", "claim_next")
 
 VERBS = (
     "submit", "claim", "start", "finish", "heartbeat", "progress", "checkpoint", "log", "stage",
-    "cancel", "pause", "resume", "retry", "release", "sweep", "requeue", "purge",
+    "cancel", "pause", "resume", "retry", "put_back", "release", "sweep", "requeue", "purge",
 )  # fmt: skip
 """The scripts, in the order of a task's life."""
 
@@ -72,12 +72,17 @@ def prelude(names: Mapping[str, str]) -> str:
             _local("WAITING_FOR_TIME", _set(WAITING_FOR_TIME)),
             _local("LOSSES", _set(LOSSES)),
             _local("BUDGETS", BUDGETS),
-            f"local POLICY = {{{', '.join(_quote(field.name) for field in fields(Policy))}}}",
+            f"local POLICY = {{{', '.join(_policy_fields())}}}",
             f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
             f"local WAKE_HINTS = {WAKE_HINTS}",
             _local("key", names),
         ]
     )
+
+
+def _policy_fields() -> Iterable[str]:
+    defaults = Policy()
+    return (f"{{name={_quote(field.name)}, default={getattr(defaults, field.name)}}}" for field in fields(Policy))
 
 
 def _ticket() -> tuple[str, ...]:

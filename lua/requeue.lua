@@ -1,26 +1,35 @@
 -- Makes new tickets for PENDING tasks whose ticket is gone from rq's list.
 -- A task whose ticket is gone becomes the oldest of its queue, and the oldest tickets are at the head of the
--- list: comparing both ends finds it without walking a long queue.
--- A stock rq worker pops a ticket some time before it starts the task, so a task must be without one at two looks.
+-- list: comparing both ends finds most of them without walking a long queue. Plain rq jobs share the list, so for
+-- a task not found at the head of a long one the whole list is searched, for few of them and seldom.
+-- A stock rq worker pops a ticket some time before it starts the task, so a task must be without one for a while.
 -- uses batch
 --
 -- KEYS[1] list    rq:queue:{queue}
 -- ARGV[1] actor   ARGV[2] tasks looked at, at most   ARGV[3] tickets looked at, at most
 -- ARGV[4] time from the first look without a ticket to a new ticket, ms
--- returns number dealt with, number moved, then what was wrong with the others
+-- returns number moved, number moved, then what was wrong with the others
 -- appends REQUEUE
 
 local queue = string.sub(KEYS[1], #key.rq_queue + 1)
 local actor, limit, window, hand_over = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local pending, list = key.pending .. queue, key.rq_queue .. queue
+local in_hand_over = list .. key.rq_intermediate_suffix
+
+local SEARCHED = 10 -- of the oldest tasks of a list longer than the window
+
+local function is_due(task, now)
+  local since = tonumber(redis.call("HGET", key.task .. task.id, "unticketed_at"))
+  if since and now - since >= hand_over then return true end
+  if not since then redis.call("HSET", key.task .. task.id, "unticketed_at", now) end
+end
 
 local function put_back(task, now)
-  local since = tonumber(redis.call("HGET", key.task .. task.id, "unticketed_at"))
-  if not since then redis.call("HSET", key.task .. task.id, "unticketed_at", now) end
-  if not since or now - since < hand_over then return "kept" end
+  if not is_due(task, now) then return "kept" end
+  redis.call("HSET", key.task .. task.id, "unticketed_at", now) -- until it is looked at again
+  if redis.call("LPOS", list, task.id) or redis.call("LPOS", in_hand_over, task.id) then return "kept" end
   local move = new_move(task)
   add_step(move, Event.REQUEUE, actor, Reason.REPAIR, "its ticket was gone from the queue")
-  move.delete = {"unticketed_at"}
   local problem = commit(move, now, {})
   if problem then return problem end
   push_ticket(task, true)
@@ -28,13 +37,16 @@ local function put_back(task, now)
 end
 
 local problem = check_types({
-  {pending, "zset"}, {list, "list"}, {key.quarantine, "hash"}, {key.wake .. queue, "list"}, {key.rq_queues, "set"},
+  {pending, "zset"}, {key.history, "stream"}, {list, "list"}, {in_hand_over, "list"}, {key.quarantine, "hash"}, {key.queues, "hash"}, {key.wake .. queue, "list"}, {key.rq_queues, "set"},
 })
 if problem then return problem end
+if redis.call("LLEN", list) > window then limit = math.min(limit, SEARCHED) end
 local oldest = redis.call("ZRANGE", pending, 0, limit - 1)
-if #oldest == 0 then return {0, 0} end
--- Behind a head longer than the window lie tickets not looked at: then nothing is proved.
-if redis.call("LLEN", list) > window then return {0, 0} end
+if #oldest == 0 then
+  -- Nothing waits: what nobody paused need not be watched either.
+  if redis.call("HGET", key.queues, queue) == "running" then redis.call("HDEL", key.queues, queue) end
+  return {0, 0}
+end
 local present = {}
 for _, id in ipairs(redis.call("LRANGE", list, 0, window - 1)) do present[id] = true end
 
@@ -58,4 +70,4 @@ for index = #oldest, 1, -1 do -- each goes to the head, so the oldest last
     end
   end
 end
-return {moved + #problems, moved, unpack(problems)}
+return {moved, moved, unpack(problems)}

@@ -2,20 +2,23 @@
 -- uses attempt, held
 --
 -- KEYS[1] hash    task:{id}
--- ARGV[1] attempt   ARGV[2] its token   ARGV[3] actor   ARGV[4] name of the stage
--- ARGV[5] entries that a task's history may have before stages are refused
--- ARGV[6] random id of the call, by which a repeated one is known
+-- ARGV[1] attempt   ARGV[2] its token   ARGV[3] lease, ms   ARGV[4] actor   ARGV[5] name of the stage
+-- ARGV[6] entries that a task's history may have before stages are refused
+-- ARGV[7] random id of the call, by which a repeated one is known
 -- returns moved | already | refused | stale | missing, with id, state, attempt, entry
 -- appends STAGE
 
 local id = string.sub(KEYS[1], #key.task + 1)
-local attempt, token, actor, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local entries_allowed, call = tonumber(ARGV[5]), ARGV[6]
+local attempt, token, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local actor, name, entries_allowed, call = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
 
 local task, refusal = read_held(id, attempt, token, Event.STAGE)
 if not task then return refusal end
 if redis.call("HGET", key.task .. id, "stage_call") == call then return reply("moved", task) end
 if task.entries >= entries_allowed then return reply("refused", task) end
+local problem = check_types({{key.history, "stream"}, {key.deadlines, "zset"}, {key.state .. task.state, "zset"}})
+if problem then return problem end
+renew_lease(task, lease)
 local move = new_move(task)
 add_step(move, Event.STAGE, actor, Reason.POLICY, name)
 move.set.stage_call = call

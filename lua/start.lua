@@ -1,5 +1,5 @@
 -- Starts an attempt of one given task, whose ticket a stock rq worker popped.
--- uses claim_next
+-- uses attempt, claim_next
 --
 -- KEYS[1] hash    task:{id}
 -- ARGV[1] worker id   ARGV[2] token of this claim, hex   ARGV[3] lease, ms

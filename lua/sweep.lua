@@ -2,22 +2,22 @@
 -- uses attempt, batch
 --
 -- ARGV[1] actor   ARGV[2] tasks looked at, at most
--- ARGV[3] lease, ms   ARGV[4] beat, ms
+-- ARGV[3] lease, ms   ARGV[4] longest pause between two sweeps after which leases are judged, ms
 -- ARGV[5] ms that a live worker gets beyond a deadline to end the attempt itself
 -- ARGV[6] seed for the jitter
 -- returns number looked at, number moved, then what was wrong with the others
 -- appends TIMEOUT, with RETRY or GIVE_UP
 
 local actor, limit = ARGV[1], tonumber(ARGV[2])
-local lease, beat, patience, seed = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local lease, gap, patience, seed = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 math.randomseed(seed)
 
--- Nobody swept for longer than a beat: Redis was down or stalled, and workers may not have reached it
--- either. Then no lease is judged until one full lease has passed.
+-- Nobody swept for a while: Redis was down or stalled, and workers may not have reached it either. Then no lease
+-- is judged until one full lease has passed.
 local function judge_from(now)
   local seen = redis.call("HMGET", key.watchdog, "swept_at", "judge_from")
   local swept_at, judge = tonumber(seen[1]), tonumber(seen[2])
-  if not swept_at or not judge or now - swept_at > beat then judge = now + lease end
+  if not swept_at or not judge or now - swept_at > gap then judge = now + lease end
   -- Needs no memory, and lets the writes after it pass at a full Redis.
   redis.call("PEXPIRE", key.watchdog, 4 * lease)
   redis.call("HSET", key.watchdog, "swept_at", now, "judge_from", judge, "actor", actor)

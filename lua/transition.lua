@@ -23,16 +23,15 @@ local function whole(text)
   if value and value < 2 ^ 53 then return value end
 end
 
+-- A policy of another version is read too: what it lacks has its default, what is not known here is passed over.
 local function unpack_policy(packed)
   local policy, position = {}, 0
-  for value in string.gmatch(packed or "", "[^,]+") do
+  for value in string.gmatch((packed or "") .. ",", "([^,]*),") do
     position = position + 1
-    if not POLICY[position] then return nil end
-    policy[POLICY[position]] = whole(value)
+    if not whole(value) then return nil end
+    if POLICY[position] then policy[POLICY[position].name] = whole(value) end
   end
-  for _, field in ipairs(POLICY) do
-    if not policy[field] then return nil end
-  end
+  for _, field in ipairs(POLICY) do policy[field.name] = policy[field.name] or field.default end
   return policy
 end
 

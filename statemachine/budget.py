@@ -30,11 +30,13 @@ class Policy:
 
     @classmethod
     def unpack(cls, packed: str) -> "Policy":
-        """Read the stored form. Raises ValueError when it is not one."""
-        values = [int(value) for value in packed.split(",")]
-        if len(values) != len(fields(cls)) or min(values) < 0:
-            raise ValueError(f"expected {len(fields(cls))} whole numbers, got {packed!r}")
-        return cls(*values)
+        """Read the stored form, also of another version: a missing last field has its default, a further one is
+        passed over. Raises ValueError when it is not one.
+        """
+        values = packed.split(",")
+        if not all(value.isascii() and value.isdigit() for value in values):
+            raise ValueError(f"expected whole numbers, got {packed!r}")
+        return cls(*map(int, values[: len(fields(cls))]))
 
 
 @dataclass(frozen=True, slots=True)

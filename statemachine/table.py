@@ -83,7 +83,9 @@ ALREADY: Final = frozenset(
     | {(state, Event.CANCEL) for state in FINAL}
     | {(State.PAUSING, Event.PAUSE), (State.PAUSED, Event.PAUSE)}
     | {(State.PENDING, Event.RESUME), (State.PROCESSING, Event.RESUME)}
-    | {(State.PENDING, Event.RELEASE), (State.RETRY_WAITING, Event.RETRY)}
+    | {(State.PENDING, Event.RELEASE)}
+    # An operator's retry is due at once, and may be under way when it is asked for again.
+    | {(State.RETRY_WAITING, Event.RETRY), (State.PENDING, Event.RETRY), (State.PROCESSING, Event.RETRY)}
 )
 """Asked twice, or too late to matter: the answer is "already so" and nothing is written."""
 

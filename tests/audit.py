@@ -127,7 +127,10 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
     }
     singles = {keys.history: "stream", keys.ledger: "hash", keys.quarantine: "hash"}
     for key in sorted(set(redis.scan_iter(count=1000))):
-        picture.types[key] = kind = str(redis.type(key))
+        kind = str(redis.type(key))
+        if kind == "none":  # gone since it was listed
+            continue
+        picture.types[key] = kind
         if redis.pttl(key) == -1:
             picture.without_ttl.add(key)
         if kind == "zset" and key.startswith(keys.prefix):  # rq's registries are rq's

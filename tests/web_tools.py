@@ -136,11 +136,12 @@ def free_port() -> int:
 
 
 @contextmanager
-def gunicorn(redis_url: str, workers: int = 1) -> Iterator[Served]:
-    """Serve the way an installation does, in processes of its own."""
+def gunicorn(redis_url: str, workers: int = 1, limit: str = "true") -> Iterator[Served]:
+    """Serve the way an installation does, in processes of its own; `limit` is a shell's command before it."""
     port = free_port()
     environment = os.environ | {"GHOSTLESS_REDIS_URL": redis_url}
-    process = subprocess.Popen([sys.executable, "-c", SERVE, "127.0.0.1", str(port), str(workers)], env=environment)
+    command = [sys.executable, "-c", SERVE, "127.0.0.1", str(port), str(workers)]
+    process = subprocess.Popen(["sh", "-c", f'{limit}; exec "$@"', "sh", *command], env=environment)
     try:
         until(lambda: answers(port) or process.poll() is not None, what="the server's start")
         assert process.poll() is None

@@ -1,5 +1,6 @@
 """What the routes share: the core, the hub, and how a task is shown."""
 
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -9,6 +10,7 @@ from flask import current_app
 from ..jobs.client import Client
 from ..jobs.model import Task
 from .hub import Hub
+from .limits import Limits
 from .past import Past
 
 EPOCH_AGE = 2.0
@@ -22,6 +24,7 @@ class Desk:
     client: Client
     past: Past
     hub: Hub
+    watchdog: threading.Thread | None = None  # where the process runs one
     _epoch: str = ""
     _epoch_read_at: float = field(default=-EPOCH_AGE)
 
@@ -29,7 +32,7 @@ class Desk:
     def over(cls, client: Client) -> "Desk":
         """Return a desk for this core."""
         past = Past(client.reads)
-        return cls(client, past, Hub(past))
+        return cls(client, past, Hub(past, Limits.here().subscribers))
 
     def epoch(self) -> str:
         """Return the id of the database. Read it before a task: then its cursor can only be too old, never too new."""

@@ -2,6 +2,7 @@
 
 from flask import Flask, Response, request
 
+from .hosts import is_local
 from .problems import Refusal
 
 BODY_LIMIT = 2 * 1024 * 1024
@@ -18,13 +19,23 @@ _HEADERS = {
 }
 
 
-def install(app: Flask) -> None:
-    """Put the guards before and after all routes."""
+def install(app: Flask, *, local_only: bool) -> None:
+    """Put the guards before and after all routes; `local_only` says whether the server serves this machine only."""
     app.config["MAX_CONTENT_LENGTH"] = BODY_LIMIT
     app.url_map.merge_slashes = False  # a redirect would repeat what a client sent in a page
+    if local_only:
+        app.before_request(refuse_other_hosts)
     app.before_request(refuse_strangers)
     app.before_request(refuse_other_bodies)
     app.after_request(add_headers)
+
+
+def refuse_other_hosts() -> None:
+    """Answer only to names of this machine: a site whose own name leads here would pass as a page of this origin."""
+    host = request.headers.get("Host")  # only other programs than browsers leave it out
+    if host is not None and not is_local(host):
+        detail = f"Host: expected a name of this machine, like localhost or 127.0.0.1, got {host[:200]!r}"
+        raise Refusal(421, "wrong-host", "Not the server of this name", detail)
 
 
 def refuse_strangers() -> None:

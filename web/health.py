@@ -12,8 +12,11 @@ routes = Blueprint("health", __name__)
 @routes.get("/healthz")
 def healthz() -> ResponseReturnValue:
     """Answer 200 while this process is worth keeping; Redis being away is no reason to restart it."""
-    if not desk().hub.alive:
+    here = desk()
+    if not here.hub.alive:
         raise Refusal(503, "hub-dead", "Not alive", "the hub no longer follows the history; restart this process")
+    if here.watchdog and not here.watchdog.is_alive():
+        raise Refusal(503, "watchdog-dead", "Not alive", "the watchdog's thread ended; restart this process")
     return jsonify(status="alive")
 
 

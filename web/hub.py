@@ -21,9 +21,6 @@ from .watch import Batch, Reset, Subject, Subscription, Watch, places_of
 RING = 4096
 """Newest moves kept in memory, so that clients which were away for a moment cost Redis nothing."""
 
-SUBSCRIBERS_LIMIT = 9_000
-"""Clients of one process; under the connections that the server allows, so that plain requests still get in."""
-
 SILENCE = 90.0
 """Seconds after which a feed counts as dead; with all time-outs and retries against a mute Redis it takes 45."""
 
@@ -41,10 +38,11 @@ class HubClosed(GhostlessError):
 
 
 class Hub:
-    """Follows one database from its first subscriber on. Safe to use from several threads."""
+    """Follows one database from its first subscriber on, for so many at most. Safe to use from several threads."""
 
-    def __init__(self, past: Past) -> None:
+    def __init__(self, past: Past, limit: int) -> None:
         self._past = past
+        self.limit = limit
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._stop = threading.Event()
@@ -63,7 +61,7 @@ class Hub:
         self._start()
         subscription = Subscription(watch)
         with self._lock:
-            if not self.alive or self._subscribers >= SUBSCRIBERS_LIMIT:
+            if not self.alive or self._subscribers >= self.limit:
                 raise HubClosed
             self._subscribers += 1
             for place in watch.places():

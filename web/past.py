@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ..jobs.errors import CorruptRecord, RedisUnavailable, TaskNotFound
 from ..jobs.model import Entry, Task
-from ..jobs.reads import Reads
+from ..jobs.reads import Reads, entry_ids
 from ..jobs.scripts import translated
 from .cursors import ORIGIN, Cursor, EntryId, from_text, to_text
 from .frames import Moment
@@ -46,11 +46,7 @@ class Story:
     def read(cls, task_id: str, stored: Mapping[str, str]) -> "Story":
         """Read a task's hash. Raises CorruptRecord."""
         task = Task.from_fields(task_id, stored)
-        try:
-            ids = [stored[f"h{index}"] for index in range(1, int(stored["entries"]) + 1)]
-            entries = tuple(map(from_text, ids))
-        except (KeyError, ValueError) as error:
-            raise CorruptRecord(f"task {task_id}: {type(error).__name__} {error}") from error
+        entries = tuple(map(from_text, entry_ids(f"task {task_id}", stored)))
         if not entries:
             raise CorruptRecord(f"task {task_id}: no history")
         return cls(task, entries)
@@ -62,23 +58,22 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The history and some tasks at one moment."""
+    """The history at one moment, and those of some tasks that there are; the others were purged, or never were."""
 
     newest: Cursor
     deleted: EntryId  # the newest entry that a purge removed
     cursor_found: bool
     stories: Mapping[str, Story]
+    missing: tuple[str, ...] = ()
 
     def doubt(self, cursor: Cursor) -> str | None:
-        """Say why the moves after a cursor may not be all there; None when they are.
-
-        A named task's moves live as long as the task. Others may have been purged since the cursor.
-        """
+        """Say why the moves after a cursor may not be all there; None when they are."""
         if cursor.epoch != self.newest.epoch:
             return "epoch"
         if cursor.at > self.newest.at:
             return "ahead"
-        if not self.stories and self.deleted > cursor.at:
+        # A named task's moves live as long as the task: while all of them are there, none of theirs is missing.
+        if self.deleted > cursor.at and (self.missing or not self.stories):
             return "purged"
         never_was = not self.cursor_found and cursor.at != ORIGIN and cursor.at > self.deleted
         return "lost" if never_was else None
@@ -117,7 +112,7 @@ class Past:
             self._gate.release()
 
     def look(self, tasks: Sequence[str] = (), cursor: Cursor | None = None) -> Snapshot:
-        """Return the history's shape and these tasks at one moment. Raises TaskNotFound, CorruptRecord."""
+        """Return the history's shape and these tasks at one moment. Raises CorruptRecord."""
         here = to_text(cursor.at if cursor else ORIGIN)
         with self._reading(), self.redis.pipeline(transaction=True) as pipeline:
             pipeline.get(self.keys.epoch)
@@ -127,8 +122,18 @@ class Past:
                 pipeline.hgetall(self.keys.task(task_id))
             epoch, stream, found, *hashes = pipeline.execute(raise_on_error=False)
         newest, deleted = _ends(stream)
-        stories = {task_id: self._story(task_id, stored) for task_id, stored in zip(tasks, hashes, strict=True)}
-        return Snapshot(Cursor(epoch or self._reads.epoch(), newest), deleted, bool(found), stories)
+        found_tasks = {task_id: stored for task_id, stored in zip(tasks, hashes, strict=True) if stored}
+        stories = {task_id: _story(task_id, stored) for task_id, stored in found_tasks.items()}
+        missing = tuple(task_id for task_id in tasks if task_id not in stories)
+        return Snapshot(Cursor(epoch or self._reads.epoch(), newest), deleted, bool(found), stories, missing)
+
+    def why_missing(self, task_id: str) -> TaskNotFound:
+        """Return the error that tells whether a task which was not there had been purged. Raises CorruptRecord."""
+        try:
+            self.task(task_id)
+        except TaskNotFound as error:
+            return error
+        return TaskNotFound(task_id)  # submitted since
 
     def stories(self, tasks: Iterable[str]) -> list[Story]:
         """Return those of the tasks that were not purged."""
@@ -139,28 +144,23 @@ class Past:
             hashes = cast(list[dict[str, str]], pipeline.execute())
         return [Story.read(task_id, stored) for task_id, stored in zip(tasks, hashes, strict=True) if stored]
 
-    def _story(self, task_id: str, stored: Any) -> Story:
-        if isinstance(stored, Exception):
-            raise CorruptRecord(f"task {task_id}: {stored}")
-        if not stored:
-            self._reads.task(task_id)  # raises TaskNotFound, which knows whether it was purged
-            raise TaskNotFound(task_id)
-        return Story.read(task_id, stored)
-
     def moves_of(self, stories: Mapping[str, Story], after: EntryId) -> Iterator[list[Moment]]:
-        """Yield the tasks' own moves after a place, oldest first, by pages. Raises CorruptRecord."""
-        ids = sorted(at for story in stories.values() for at in story.entries if at > after)
+        """Yield the tasks' own moves after a place, oldest first, by pages. Raises TaskNotFound, CorruptRecord."""
+        owners = {at: task_id for task_id, story in stories.items() for at in story.entries if at > after}
+        ids = sorted(owners)
         for start in range(0, len(ids), PAGE):
-            yield self._entries(ids[start : start + PAGE])
+            yield self._entries({at: owners[at] for at in ids[start : start + PAGE]})
 
-    def _entries(self, ids: Sequence[EntryId]) -> list[Moment]:
+    def _entries(self, owners: Mapping[EntryId, str]) -> list[Moment]:
+        """Return the entries with these ids; each is of a task."""
         with self._reading(), self.redis.pipeline(transaction=False) as pipeline:
-            for at in map(to_text, ids):
+            for at in map(to_text, owners):
                 pipeline.xrange(self.keys.history, at, at)
             pages = cast(list[list[tuple[str, dict[str, str]]]], pipeline.execute())
-        if not all(pages):
-            missing = next(at for at, page in zip(ids, pages, strict=True) if not page)
-            raise CorruptRecord(f"{self.keys.history}: entry {to_text(missing)} is gone")
+        for at, page in zip(owners, pages, strict=True):
+            if not page:
+                self.task(owners[at])  # raises TaskNotFound when it was purged since its ids were read
+                raise CorruptRecord(f"{self.keys.history}: entry {to_text(at)} is gone")
         return [Moment(Entry.from_fields(*page[0])) for page in pages]
 
     def moves(self, watch: Watch, after: EntryId) -> Iterator[tuple[list[Moment], EntryId]]:
@@ -179,6 +179,12 @@ class Past:
             after = from_text(page[-1][0])
             yield [moment for moment in Moment.readable(page) if watch.accepts(moment.entry)], after
         raise Incomplete("behind")
+
+
+def _story(task_id: str, stored: Any) -> Story:
+    if isinstance(stored, Exception):
+        raise CorruptRecord(f"task {task_id}: {stored}")
+    return Story.read(task_id, stored)
 
 
 def _ends(stream: Any) -> tuple[EntryId, EntryId]:

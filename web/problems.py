@@ -98,7 +98,7 @@ _RULES: Mapping[type[GhostlessError], _Rule] = {
     HubClosed: _Rule(503, "busy", "No further listener can be served right now"),
     CorruptRecord: _Rule(
         500, "damaged-record", "The record is damaged",
-        detail="Something in Redis is not what it must be; `ghostless doctor` tells more.", logged=True,
+        detail="Something in Redis is not what it must be; the server's log says what it is.", logged=True,
     ),
 }  # fmt: skip
 

@@ -1,6 +1,5 @@
 """The server: gunicorn with gevent workers, so that thousands of streams fit in one process."""
 
-import ipaddress
 import signal
 import threading
 import time
@@ -15,15 +14,15 @@ from ..jobs.errors import InvalidSetting
 from ..jobs.settings import Settings
 from ..jobs.watchdog import run_watchdog
 from .desk import Desk
+from .hosts import is_loopback
+from .hub import Hub
+from .limits import Limits, raise_file_limit
 
 STOP_POLL = 0.25
 """Seconds between two looks whether the worker is to stop."""
 
 GRACE = 30
 """Seconds that a stopping worker lets plain requests run on."""
-
-CONNECTIONS = 10_000
-"""Connections of one worker; idle kept-alive ones count too."""
 
 
 def serve(
@@ -40,24 +39,22 @@ def serve(
     Each worker also runs a watchdog, unless told otherwise: whoever asks where a task is, there is then always
     somebody left to notice. Any number of watchdogs may run.
 
-    Everyone who reaches the address may do everything, so beyond this host it needs `allow_anonymous`.
-    Raises InvalidSetting for an address that may not be served.
+    Everyone who reaches the address may do everything, so beyond this host it needs `allow_anonymous`. Without it a
+    request must also name this host (localhost, 127.0.0.1, [::1]); a proxy on this host that passes on another name
+    needs it too.
+    Raises InvalidSetting for an address that may not be served, and for a limit of open files that is too low.
     """
-    if not (allow_anonymous or _is_loopback(host)):
+    if not (allow_anonymous or host == "localhost" or is_loopback(host)):
         raise InvalidSetting("host", "a loopback address, or allow_anonymous: anyone could cancel every task", host)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    Server(settings, address, workers, watchdog=watchdog).run()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    connections = raise_file_limit().connections
+    Server(settings, address, workers, connections, local_only=not allow_anonymous, watchdog=watchdog).run()
 
 
 class StreamWorker(GeventWorker):
-    """A worker that does not keep a connection whose stream ended because it stops."""
+    """A worker that keeps no idle connection when it stops, or when places become few."""
+
+    _open = 0
 
     def patch(self) -> None:
         """Make the standard library cooperative."""
@@ -66,8 +63,18 @@ class StreamWorker(GeventWorker):
             warnings.simplefilter("ignore")
             super().patch()
 
+    def handle(self, listener: Any, client: Any, addr: Any) -> None:
+        """Serve one connection."""
+        self._open += 1
+        try:
+            super().handle(listener, client, addr)
+        finally:
+            self._open -= 1
+
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
         """Serve one request."""
+        if self._open > Limits.of_connections(self.worker_connections).subscribers:
+            req.force_close()  # the places beyond the streams are for those who ask now
         answer = super().handle_request(listener_name, req, sock, addr)
         if not self.alive:
             raise StopIteration  # how gunicorn closes a connection
@@ -77,13 +84,15 @@ class StreamWorker(GeventWorker):
 class Server(BaseApplication):
     """gunicorn, configured in code. Never preloads: each worker makes its application after gevent's patches."""
 
-    def __init__(self, settings: Settings, address: str, workers: int, *, watchdog: bool) -> None:
-        self._settings, self._watchdog = settings, watchdog
+    def __init__(
+        self, settings: Settings, address: str, workers: int, connections: int, *, local_only: bool, watchdog: bool
+    ) -> None:
+        self._settings, self._local_only, self._watchdog = settings, local_only, watchdog
         self._options: dict[str, Any] = {
             "bind": address,
             "workers": workers,
             "worker_class": StreamWorker,
-            "worker_connections": CONNECTIONS,
+            "worker_connections": connections,
             "graceful_timeout": GRACE,
             "keepalive": 5,
             "limit_request_line": 8190,  # a stream may name 50 tasks
@@ -100,13 +109,16 @@ class Server(BaseApplication):
 
     def load(self) -> Any:
         """Make a worker's application."""
-        return create_app(self._settings)
+        return create_app(self._settings, local_only=self._local_only)
 
     def _begin(self, worker: Any) -> None:
-        stop = threading.Event()
+        stop, desk = threading.Event(), cast(Desk, worker.wsgi.extensions["ghostless"])
         if self._watchdog:
-            threading.Thread(target=run_watchdog, args=(self._settings, stop), name="watchdog", daemon=True).start()
-        tell_when_stopping(worker, stop)
+            desk.watchdog = threading.Thread(
+                target=run_watchdog, args=(self._settings, stop), name="watchdog", daemon=True
+            )
+            desk.watchdog.start()
+        tell_when_stopping(worker, stop, desk.hub)
 
 
 def die_while_booting(_arbiter: Any, _worker: Any) -> None:
@@ -118,9 +130,8 @@ def die_while_booting(_arbiter: Any, _worker: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def tell_when_stopping(worker: Any, stop: threading.Event) -> None:
+def tell_when_stopping(worker: Any, stop: threading.Event, hub: Hub) -> None:
     """End a worker's streams as soon as it is to stop: it only stops accepting by itself, and waits for them."""
-    hub = cast(Desk, worker.wsgi.extensions["ghostless"]).hub
 
     def watch() -> None:
         while worker.alive:

@@ -4,18 +4,20 @@ Where a hole cannot be excluded the client gets `event: reset` with a reason, fe
 now: `unreadable` (no cursor at all), `epoch` (of another database), `ahead` (beyond the newest entry), `lost` (of an
 entry that Redis no longer has though nobody purged it), `rewound` (Redis itself came back older), `purged` (moves after
 the cursor may have been removed with their tasks), `behind` (too much to replay), `damaged` (a record is unreadable).
+
+A purged task ends no stream that has others left: a browser would take the error for good, and lose those too.
 """
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..jobs.errors import GhostlessError, RedisUnavailable, TaskNotFound
 from ..statemachine import FINAL
 from .cursors import ORIGIN, Cursor, EntryId
 from .frames import Moment, bookmark, frame, opening, retry
 from .hub import Hub
-from .past import Incomplete, Past, Snapshot
+from .past import Incomplete, Past, Snapshot, Story
 from .watch import Batch, Subscription, Watch
 
 HEARTBEAT = 15.0
@@ -47,33 +49,46 @@ class Stream:
         Raises TaskNotFound, CorruptRecord, RedisUnavailable.
         """
         if last_event_id is None:
-            self._start_fresh()
-            return True
+            return self._start_fresh()
         cursor = Cursor.parse(last_event_id)
         if cursor and not self._watch.tasks and self._hub.recent(cursor) is not None:
             self._cursor, self._behind = cursor, True
             return True
         snapshot = self._past.look(sorted(self._watch.tasks), cursor)
+        if snapshot.missing and not snapshot.stories:
+            raise self._past.why_missing(snapshot.missing[0])
+        return self._start_from(cursor, snapshot)
+
+    def _start_fresh(self) -> bool:
+        if not self._watch.tasks:
+            return True
+        snapshot = self._past.look(sorted(self._watch.tasks))
+        self._refuse_unknown(snapshot)
+        # From the first move on, so that who comes late still sees how it ended. A client that is cut off while
+        # this is replayed must start over: hence the cursor before every entry, not the newest one.
+        return self._start_from(Cursor(snapshot.newest.epoch, ORIGIN), snapshot)
+
+    def _refuse_unknown(self, snapshot: Snapshot) -> None:
+        """Raise TaskNotFound for an id that never was, and when there is nothing left but what was purged."""
+        reasons = [self._past.why_missing(task_id) for task_id in snapshot.missing]
+        for reason in reasons:
+            if reason.purged_at is None or not snapshot.stories:
+                raise reason
+
+    def _start_from(self, cursor: Cursor | None, snapshot: Snapshot) -> bool:
         reason = snapshot.doubt(cursor) if cursor else "unreadable"
         if cursor and not reason:
-            return self._go_on(cursor, snapshot)
+            self._cursor, self._behind = cursor, True
+            self._note(snapshot.stories.values())
+            return not self._all_final()
         self._reset, self._doubt = reason, True
         self._cursor = snapshot.newest
         return True
 
-    def _start_fresh(self) -> None:
-        if self._watch.tasks:
-            # From the first move on, so that who comes late still sees how it ended. A client that is cut off while
-            # this is replayed must start over: hence the cursor before every entry, not the newest one.
-            snapshot = self._past.look(sorted(self._watch.tasks))
-            self._cursor, self._behind = Cursor(snapshot.newest.epoch, ORIGIN), True
-
-    def _go_on(self, cursor: Cursor, snapshot: Snapshot) -> bool:
-        self._cursor, self._behind = cursor, True
-        for task_id, story in snapshot.stories.items():
-            if story.is_over(cursor.at):
-                self._states[task_id] = story.task.state
-        return not self._all_final()
+    def _note(self, stories: Iterable[Story]) -> None:
+        """Keep in mind which tasks are left, and the state of those whose end was sent."""
+        at = self._cursor.at
+        self._states = {story.task.id: story.task.state if story.is_over(at) else None for story in stories}
 
     # What it sends
 
@@ -165,7 +180,11 @@ class Stream:
             yield from self._moves_of_all()
 
     def _moves_of_tasks(self) -> Iterator[bytes]:
-        snapshot = self._past.look(sorted(self._watch.tasks))
+        snapshot = self._past.look(sorted(self._watch.tasks), self._cursor)
+        if snapshot.missing:
+            if doubt := snapshot.doubt(self._cursor):
+                raise Incomplete(doubt)
+            self._doubt = True
         for moments in self._past.moves_of(snapshot.stories, self._cursor.at):
             wanted = [moment for moment in moments if self._watch.accepts(moment.entry)]
             yield self._sent(wanted, moments[-1].at)
@@ -188,9 +207,9 @@ class Stream:
         if self._behind or not (self._all_final() or (self._doubt and self._states)):
             return False
         try:
-            stories = self._past.stories(self._watch.tasks)
+            self._note(self._past.stories(self._watch.tasks))
             self._doubt = False
         except GhostlessError as error:
             log.info("a stream cannot tell yet whether it is at its end: %s", error)
             return False
-        return all(story.is_over(self._cursor.at) for story in stories)
+        return not self._states or self._all_final()

@@ -44,7 +44,7 @@ def wait_for_change(desk: Desk, task_id: str, known: Known | None, seconds: int)
 def _held(desk: Desk, task_id: str, inbox: Subscription, known: Known | None, deadline: float) -> Task:
     task = desk.past.task(task_id)
     first = task.state
-    while _is_news(task, first, known):
+    while _must_wait(task, first, known):
         left = deadline - time.monotonic()
         if left <= 0 or desk.hub.take(inbox, left).closed:
             break
@@ -52,7 +52,7 @@ def _held(desk: Desk, task_id: str, inbox: Subscription, known: Known | None, de
     return task
 
 
-def _is_news(task: Task, first: str, known: Known | None) -> bool:
+def _must_wait(task: Task, first: str, known: Known | None) -> bool:
     if task.is_final:
         return False
     return task.state == first if known is None else known(task)

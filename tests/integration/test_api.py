@@ -242,8 +242,9 @@ def test_pause_and_resume(web: FlaskClient, client: Client, hand: Hand) -> None:
 
 def test_retry_gives_a_failed_task_another_life(web: FlaskClient, client: Client, hand: Hand) -> None:
     """Due at once; a task that did not fail is refused with the state it is in."""
-    task_id = submitted(client)
-    assert "PENDING" == problem(web.post(f"/api/tasks/{task_id}/retry"), 409)["state"]
+    task_id, paused = submitted(client), submitted(client, queue="other")
+    client.pause(paused)
+    assert "PAUSED" == problem(web.post(f"/api/tasks/{paused}/retry"), 409)["state"]
     hand.run(event=Event.FAIL, retryable=False)
     answer = web.post(f"/api/tasks/{task_id}/retry")
     assert (200, "RETRY_WAITING") == (answer.status_code, answer.json["state"])

@@ -179,11 +179,9 @@ def test_a_stopping_server_answers_its_waiters(web: Served, hub: Hub, pool: Thre
     assert (200, "PENDING") == (answer.result(timeout=5).status_code, answer.result().json()["state"])
 
 
-def test_more_waiters_than_the_server_takes_are_answered_at_once(
-    web: Served, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_waiters_than_the_server_takes_are_answered_at_once(web: Served, hub: Hub, client: Client) -> None:
     """Over the limit a long poll becomes a plain one."""
-    monkeypatch.setattr("ghostless.web.hub.SUBSCRIBERS_LIMIT", 0)
+    hub.limit = 0
     started = time.monotonic()
     assert "PENDING" == poll(web, submitted(client), "?wait=60").json()["state"]
     assert time.monotonic() - started < 5

@@ -1,6 +1,7 @@
 """The server as it is installed: gunicorn with gevent workers, in processes of its own."""
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import psutil
 import pytest
@@ -15,6 +17,7 @@ import requests
 from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.web.limits import Limits
 from redis import Redis
 from redis_server import RedisServer
 from web_tools import (
@@ -127,6 +130,44 @@ def test_plain_requests_are_served_beside_many_streams(web: Served, client: Clie
         for stream in streams:
             assert "end" == list(stream)[-1].event
             stream.close()
+
+
+def test_a_low_limit_of_files_is_raised_as_far_as_it_goes(redis_server: RedisServer) -> None:
+    """A shell's default is for a shell: the server takes what the system allows, in all its processes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with gunicorn(redis_server.url, limit="ulimit -S -n 64") as web:
+        for process in [psutil.Process(web.pid), *workers_of(web)]:
+            assert (hard, hard) == process.rlimit(psutil.RLIMIT_NOFILE)
+
+
+def test_where_few_files_may_be_open_the_rest_is_told_to_come_back(
+    redis: Redis, settings: Settings, store: Store
+) -> None:
+    """Streams over the limit get a delay and the end, and keep no place; plain requests are served all the time."""
+    client = Client(settings, redis)
+    publish(store)
+    task_id = submitted(client)
+    url = f"/api/tasks/{task_id}/events"
+    with gunicorn(settings.redis_url, limit="ulimit -n 60") as web, ExitStack() as held:
+        streams = [held.enter_context(opened(web.url + url)) for _ in range(Limits.of(60).subscribers)]
+        for _ in range(60):
+            with EventStream(web.url + url) as stream:
+                assert (200, None) == (stream.status, stream.next())
+                assert stream.retry
+                assert "close" == stream.response.headers["Connection"]
+            assert 200 == get(f"{web.url}/healthz").status_code
+            assert 200 == get(f"{web.url}/api/tasks/{task_id}").status_code
+        client.cancel(task_id)
+        assert {"end"} == {list(stream)[-1].event for stream in streams}
+
+
+def test_another_name_for_this_machine_is_refused(web: Served, client: Client) -> None:
+    """DNS rebinding: a page of another site whose name leads here passes as one of ours, but for its Host."""
+    task_id = submitted(client)
+    hostile = {"Host": "evil.example:8000", "Origin": "http://evil.example:8000", "Sec-Fetch-Site": "same-origin"}
+    answer = requests.post(f"{web.url}/api/tasks/{task_id}/cancel", headers=hostile, timeout=5)
+    assert (421, "PENDING") == (answer.status_code, client.get(task_id).state)
+    assert 200 == requests.get(f"{web.url}/healthz".replace("127.0.0.1", "localhost"), timeout=5).status_code
 
 
 def test_huge_bodies_are_refused_also_when_their_length_is_not_told(web: Served) -> None:

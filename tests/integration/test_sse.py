@@ -1,7 +1,7 @@
 """Event streams on a real Redis, over real sockets, on Flask's threaded server."""
 
 import http.client
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -382,14 +382,109 @@ def test_a_hole_made_by_a_purge_is_told_where_it_matters(
 
 
 def test_an_unknown_task_is_told_before_the_stream_starts(web: Served, client: Client, hub: Hub) -> None:
-    """404 with a problem, also when only one of several is unknown; no listener stays behind."""
+    """404 with a problem, on a first connect also for one of several; no listener stays behind."""
     known = submitted(client)
-    for path in (of("nope"), "/api/events?task=nope", f"/api/events?task={known}&task=nope"):
-        for cursor in (None, "garbage"):
-            with EventStream(web.url + path, cursor) as stream:
-                assert 404 == stream.status
-                assert "application/problem+json" == stream.response.headers["Content-Type"]
+    several = f"/api/events?task={known}&task=nope"
+    asked = [(of("nope"), None), (of("nope"), "garbage"), ("/api/events?task=nope&task=no", "garbage"), (several, None)]
+    for path, cursor in asked:
+        with EventStream(web.url + path, cursor) as stream:
+            assert 404 == stream.status
+            assert "application/problem+json" == stream.response.headers["Content-Type"]
     assert 0 == hub.subscribers
+
+
+# Tasks that are purged
+
+
+@pytest.fixture
+def purge(redis: Redis, client: Client, store: Store) -> Callable[[str], None]:
+    """End a waiting task's retention at once."""
+
+    def purge(task_id: str) -> None:
+        if not client.get(task_id).is_final:
+            client.cancel(task_id)
+        redis.zadd(store.keys.retention, {task_id: 1})
+        assert 1 == store.purge().moved
+
+    return purge
+
+
+def both(*task_ids: str) -> str:
+    return "/api/events?" + "&".join(f"task={task_id}" for task_id in task_ids)
+
+
+def test_a_purged_task_does_not_end_the_stream_of_the_others(
+    web: Served, client: Client, hand: Hand, purge: Callable[[str], None]
+) -> None:
+    """A browser takes a 410 for good: so who comes back is told `purged`, hears the others, and is at the end once."""
+    gone, kept = submitted(client, queue="gone"), submitted(client)
+    with opened(web.url + both(gone, kept)) as stream:
+        cursor = stream.take("task", 2)[-1].id
+    purge(gone)
+    with EventStream(web.url + both(gone, kept), cursor) as stream:
+        first = stream.next()
+        assert ("reset", {"reason": "purged"}) == (first and first.event, first and first.data)
+        hand.run()
+        messages = list(stream)
+    assert ["PROCESSING", "SUCCESS"] == states(messages)
+    assert "end" == messages[-1].event
+    with EventStream(web.url + both(gone, kept), messages[-2].id) as over:
+        assert 204 == over.status
+
+
+def test_a_purge_of_what_was_told_makes_no_hole(
+    web: Served, client: Client, hand: Hand, purge: Callable[[str], None]
+) -> None:
+    """Whose cursor is behind all that was purged has missed nothing: the stream goes on, and is not reset each time."""
+    gone, kept = submitted(client, queue="gone"), submitted(client)
+    client.cancel(gone)
+    with opened(web.url + both(gone, kept)) as stream:
+        cursor = stream.take("task", 3)[-1].id
+    purge(gone)
+    hand.run()
+    with opened(web.url + both(gone, kept), cursor) as stream:
+        assert ["task", "task", "end"] == [message.event for message in stream]
+
+
+def test_an_id_without_a_trace_does_not_end_the_stream_of_the_others(
+    web: Served, client: Client, redis: Redis, store: Store, hand: Hand, purge: Callable[[str], None]
+) -> None:
+    """The trace of a purge is kept for some days only; a client that was there before is served after that too."""
+    gone, kept = submitted(client, queue="gone"), submitted(client)
+    with opened(web.url + both(gone, kept)) as stream:
+        cursor = stream.take("task")[-1].id
+    purge(gone)
+    redis.delete(store.keys.tombstone(gone))
+    hand.run()
+    for given, expected in ((cursor, ["reset", "end"]), ("garbage", ["reset", "end"])):
+        with EventStream(web.url + both(gone, kept), given) as stream:
+            assert expected == [message.event for message in stream]
+
+
+def test_a_first_connect_tolerates_a_purge_too(web: Served, client: Client, purge: Callable[[str], None]) -> None:
+    """A page that fetched a list may open its stream after a purge; only when nothing is left is that an error."""
+    gone, other, kept = (submitted(client) for _ in range(3))
+    purge(gone)
+    with EventStream(web.url + both(gone, other, kept)) as stream:
+        first = stream.next()
+        assert ("reset", {"reason": "purged"}) == (first and first.event, first and first.data)
+        client.cancel(other)
+        client.cancel(kept)
+        assert [other, kept] == [message.data["id"] for message in stream if message.event == "task"]
+    purge(other)
+    for cursor in (None, stream.last_event_id):
+        with EventStream(web.url + both(gone, other), cursor) as stream:
+            assert 410 == stream.status
+
+
+def test_a_reset_stream_ends_with_the_last_of_several(web: Served, client: Client, hand: Hand) -> None:
+    """A task that was final before the reset has nothing more to tell; the stream still ends when the others do."""
+    submitted(client)
+    ended, running = hand.run(), submitted(client)
+    with EventStream(web.url + both(ended, running), "garbage") as stream:
+        stream.take("reset")
+        hand.run()
+        assert ["task", "task", "end"] == [message.event for message in stream]
 
 
 # Who leaves
@@ -414,11 +509,9 @@ def test_nothing_is_left_of_a_client_that_left(
     until(lambda: hub.subscribers == 0)
 
 
-def test_a_full_server_tells_a_stream_to_come_back(
-    web: Served, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_server_tells_a_stream_to_come_back(web: Served, client: Client, hub: Hub) -> None:
     """A browser gives up for good after a 503, so it gets 200, a delay and the end; a program gets the problem."""
-    monkeypatch.setattr("ghostless.web.hub.SUBSCRIBERS_LIMIT", 0)
+    hub.limit = 0
     task_id = submitted(client)
     with EventStream(web.url + of(task_id)) as stream:
         assert 200 == stream.status

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
-from ghostless.jobs.errors import CorruptRecord
+from ghostless.jobs.errors import CorruptRecord, TaskNotFound
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.web import hub as hub_module
 from ghostless.web import past as past_module
 from ghostless.web import sse
+from ghostless.web.cursors import ORIGIN
 from ghostless.web.desk import Desk
 from ghostless.web.sse import Stream
 from ghostless.web.watch import PENDING_LIMIT, Watch
@@ -278,7 +279,8 @@ def test_a_damaged_entry_does_not_stop_the_others(desk: Desk, client: Client, re
 
 
 @pytest.mark.parametrize(
-    "damage", [{"entries": "0"}, {"entries": "many"}, {"h1": "x"}, {"entries": "7"}, {"state": "GONE"}]
+    "damage",
+    [{"entries": "0"}, {"entries": "many"}, {"h1": "x"}, {"h1": "1_0-0"}, {"entries": "7"}, {"state": "GONE"}],
 )
 def test_a_damaged_task_is_told_and_not_waited_for(
     desk: Desk, client: Client, redis: Redis, damage: dict[str, str]
@@ -294,6 +296,49 @@ def test_a_damaged_task_is_told_and_not_waited_for(
     assert b'event: reset\ndata: {"reason":"damaged"}' in next(blocks)
     with pytest.raises(CorruptRecord):
         Stream(desk.hub, desk.past, inbox.watch, inbox).start(None)
+
+
+def test_a_purge_amid_a_replay_is_no_damage(
+    desk: Desk, client: Client, redis: Redis, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a task's ids and its entries it may be purged: that is told as a purge, and only the rest as damage."""
+    task_id, other = submitted(client), submitted(client)
+    client.cancel(task_id)
+    look, retention = desk.past.look, store.keys.retention
+
+    def look_and_lose(*given: Any) -> Any:
+        snapshot = look(*given)
+        redis.zadd(retention, {task_id: 1})
+        store.purge()
+        return snapshot
+
+    inbox = desk.hub.subscribe(Watch(frozenset({task_id, other})))
+    stream = Stream(desk.hub, desk.past, inbox.watch, inbox)
+    assert stream.start(None)
+    monkeypatch.setattr(desk.past, "look", look_and_lose)
+    blocks = iter(stream)
+    next(blocks)
+    assert b'event: reset\ndata: {"reason":"purged"}' in next(blocks)
+    assert [entries(client)[-1]] == [entry.id for entry in client.history(other)]
+    client.cancel(other)
+    assert b"event: end" in b"".join(blocks)
+
+
+def test_entries_that_are_gone_are_damage_only_while_their_task_is_there(
+    desk: Desk, client: Client, redis: Redis, store: Store
+) -> None:
+    """A purge takes both; who reads the entries after it hears that, with its time."""
+    task_id = submitted(client)
+    client.cancel(task_id)
+    stories = desk.past.look([task_id]).stories
+    redis.xdel(store.keys.history, client.history(task_id)[0].id)
+    with pytest.raises(CorruptRecord):
+        list(desk.past.moves_of(stories, ORIGIN))
+    redis.zadd(store.keys.retention, {task_id: 1})
+    assert 1 == store.purge().moved
+    with pytest.raises(TaskNotFound) as caught:
+        list(desk.past.moves_of(stories, ORIGIN))
+    assert caught.value.purged_at
 
 
 def test_nonsense_on_the_live_channel_is_ignored(desk: Desk, client: Client, redis: Redis, store: Store) -> None:

@@ -40,7 +40,7 @@ CANCELS = [
     for state in (State.SCHEDULED, State.BLOCKED, State.PENDING, State.RETRY_WAITING, State.PAUSED, *sorted(RUNNING))
     if state is not State.CANCELLING
 ]
-REFUSED = {"submit", "stage", "requeue"}
+REFUSED = {"submit", "requeue"}
 PASS = [carrier for carrier in ALL if carrier.verb not in REFUSED]
 
 
@@ -60,7 +60,7 @@ def _wait_in_another_queue(stage: Scene) -> None:
 
 @pytest.mark.parametrize("carrier", [carrier for carrier in ALL if carrier.verb in REFUSED], ids=lambda c: c.verb)
 def test_what_only_adds_is_refused_whole(redis: Redis, carrier: Carrier) -> None:
-    """A submit, a stage and a new ticket need memory first: RedisFull, and not a byte was written."""
+    """A submit and a new ticket need memory first: RedisFull, and not a byte was written."""
     stage = scene(redis)
     set_up(stage, carrier)
     before = snapshot(redis)

@@ -181,21 +181,36 @@ def test_a_damaged_ledger_is_found_before_the_first_write(redis: Redis, field: s
     assert {} == difference(before, snapshot(redis))
 
 
-@pytest.mark.parametrize(("params", "checkpoint"), [("{", None), ("{}", "["), (b"\xff", None)])
-def test_a_task_whose_values_cannot_be_read_fails_instead_of_going_round(
-    redis: Redis, params: str, checkpoint: str | None
-) -> None:
-    """A claim that meets damaged params or a damaged checkpoint ends the attempt for good and says why."""
+@pytest.mark.parametrize("params", ["{", b"\xff"])
+def test_a_task_whose_values_cannot_be_read_fails_instead_of_going_round(redis: Redis, params: str | bytes) -> None:
+    """A claim that meets damaged params ends the attempt for good and says why."""
     stage = scene(redis)
     stage.store.submit(submission())
     stage.store.submit(submission("t2"))
     redis.set(stage.keys.params("t1"), params)
-    if checkpoint:
-        redis.set(stage.keys.checkpoint("t1"), checkpoint)
     assert NothingToClaim("damaged") == stage.store.claim(Claim("w1", (QUEUE,), "aa"))
     assert (State.FAILED, "invalid_params") == (stage.task["state"], stage.task["reason"])
     assert "t2" == claimed(stage.store, Claim("w1", (QUEUE,), "bb")).held.task_id
     assert [] == audit(redis, stage.keys, ["t1", "t2"])
+
+
+def test_a_damaged_checkpoint_costs_only_what_it_held(redis: Redis) -> None:
+    """A claim that meets a checkpoint that is no JSON starts the task anew."""
+    stage = scene(redis)
+    stage.store.submit(submission())
+    redis.set(stage.keys.checkpoint("t1"), "[")
+    assert claimed(stage.store, Claim("w1", (QUEUE,), "aa")).checkpoint is None
+    assert State.PROCESSING == stage.task["state"]
+
+
+def test_a_damaged_queue_keeps_nobody_from_the_others(redis: Redis) -> None:
+    """A claim over several queues passes over one that is of a wrong type, and names it only when there is nothing."""
+    stage = scene(redis)
+    stage.store.submit(submission())
+    redis.set(stage.keys.rq_queue("bad"), "oops")
+    assert "t1" == claimed(stage.store, Claim("w1", ("bad", QUEUE), "aa")).held.task_id
+    with pytest.raises(CorruptRecord, match=stage.keys.rq_queue("bad")):
+        stage.store.claim(Claim("w1", ("bad", QUEUE), "bb"))
 
 
 def test_damage_met_by_the_claim_after_a_finish_does_not_hide_that_the_attempt_ended(redis: Redis) -> None:

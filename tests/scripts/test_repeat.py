@@ -214,7 +214,8 @@ def test_an_idempotency_key_outlives_its_task(backend: Redis) -> None:
     put(stage, State.CANCELLED, idempotency_key="order-7")
     make_outdated(stage)
     assert 1 == stage.store.purge().moved
-    before = snapshot(backend)
+    before, life = snapshot(backend), round(1000 * Settings().idempotency)
+    assert life - 10_000 < backend.pttl(stage.keys.idempotency("order-7")) <= life
     answer = stage.store.submit(submission("t2", idempotency_key="order-7"))
     assert ("purged", ID) == (answer.word, answer.task_id)
     assert {} == difference(before, snapshot(backend))

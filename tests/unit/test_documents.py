@@ -17,6 +17,15 @@ def test_picture_of_the_states() -> None:
     assert pictures == [mermaid()]
 
 
+def test_imports_in_the_readme() -> None:
+    """Every import of ours that the README shows works."""
+    readme = (ROOT / "README.md").read_text()
+    shown = [line for line in readme.splitlines() if line.startswith("from ghostless")]
+    assert len(shown) >= 2
+    for line in shown:
+        exec(line, {})  # the README's own words
+
+
 def test_settings_in_the_readme() -> None:
     """The README names every setting, and no other."""
     named = set(re.findall(r"`GHOSTLESS_([A-Z_]+)`", (ROOT / "README.md").read_text()))

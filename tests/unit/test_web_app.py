@@ -2,17 +2,26 @@
 
 import json
 import re
+import resource
+import threading
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from flask import Flask
 from ghostless.app import create_app
 from ghostless.jobs import errors
+from ghostless.jobs.cli import VERBS
 from ghostless.jobs.settings import Settings
 from ghostless.statemachine import Event
+from ghostless.web import limits, problems
+from ghostless.web import serve as serve_module
+from ghostless.web.hosts import is_local
+from ghostless.web.limits import Limits, raise_file_limit
 from ghostless.web.models import SubmitBody, _depth_exceeds
 from ghostless.web.problems import pointer
-from ghostless.web.serve import serve
+from ghostless.web.serve import Server, serve
 from ghostless.web.waiting import applied_wait
 from pydantic import ValidationError
 
@@ -162,6 +171,58 @@ def test_pages_of_other_sites_change_nothing(app: Flask, headers: dict[str, str]
     assert 503 == client.get("/api/stats", headers=headers).status_code
 
 
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("localhost", True),
+        ("LocalHost.:8000", True),
+        ("app.localhost:8000", True),
+        ("127.0.0.1", True),
+        ("127.255.0.9:1", True),
+        ("[::1]", True),
+        ("[::1]:8000", True),
+        ("evil.example", False),
+        ("evil.example:8000", False),
+        ("localhost.evil.example", False),
+        ("notlocalhost", False),
+        ("127.0.0.1.evil.example", False),
+        ("127.evil.example", False),
+        ("192.0.2.1:8000", False),
+        ("0.0.0.0:8000", False),
+        ("[::]", False),
+        ("::1", False),
+        ("[localhost]", False),
+        ("localhost:80, evil.example", False),
+        ("localhost@evil.example", False),
+        ("localhost\n", False),
+        ("", False),
+    ],
+)
+def test_names_of_this_machine_are_told_from_others(host: str, local: bool) -> None:
+    """Only what can lead to no other machine is its name: any other one is its owner's to point at it."""
+    assert local == is_local(host)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/api/tasks/t/cancel"), ("GET", "/api/tasks"), ("GET", "/api/events"), ("GET", "/healthz"), ("GET", "/")],
+)
+def test_a_name_that_was_pointed_here_reaches_nothing(app: Flask, method: str, path: str) -> None:
+    """A page of another site whose name leads to this machine passes for one of ours: its Host gives it away."""
+    hostile = {"Host": "evil.example:8000", "Origin": "http://evil.example:8000", "Sec-Fetch-Site": "same-origin"}
+    answer = app.test_client().open(path, method=method, headers=hostile)
+    assert (421, "application/problem+json") == (answer.status_code, answer.content_type)
+    assert "evil.example:8000" in json.loads(answer.data)["detail"]
+    own = {"Host": "127.0.0.1:8000", "Origin": "http://127.0.0.1:8000", "Sec-Fetch-Site": "same-origin"}
+    assert 421 != app.test_client().open(path, method=method, headers=own).status_code
+
+
+def test_a_server_of_more_than_this_machine_answers_to_any_name() -> None:
+    """Its names are the operator's business; he said that anyone may do everything."""
+    app = create_app(Settings(redis_url=NOWHERE), local_only=False)
+    assert 200 == app.test_client().get("/healthz", headers={"Host": "tasks.example"}).status_code
+
+
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
 def test_a_body_that_a_form_could_send_is_refused(app: Flask, kind: str) -> None:
     """Only JSON is taken: other types can be sent across sites without asking."""
@@ -231,6 +292,56 @@ def test_depth_is_measured_without_recursion() -> None:
         deep = {"a": [deep]}
     assert not _depth_exceeds(deep, 11)
     assert _depth_exceeds(deep, 10)
+
+
+def test_no_text_sends_anybody_to_a_command_that_does_not_exist() -> None:
+    """Whoever is told to run `ghostless something` can run it."""
+    folder = Path(problems.__file__).parent
+    named = {name for file in folder.glob("*.py") for name in re.findall(r"ghostless ([a-z]+)`", file.read_text())}
+    assert named <= {verb for section in VERBS.values() for verb in section}
+
+
+def test_a_dead_watchdog_makes_the_process_not_alive(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that was to watch and no longer does is restarted; one that was not to watch needs none."""
+    over = threading.Event()
+    monkeypatch.setattr(serve_module, "run_watchdog", lambda _settings, _stop: over.wait(20))
+    worker = SimpleNamespace(alive=True, wsgi=app)
+    client, desk = app.test_client(), app.extensions["ghostless"]
+    for watchdog in (False, True):
+        Server(Settings(), "127.0.0.1:0", 1, 10, local_only=True, watchdog=watchdog)._begin(worker)
+        assert 200 == client.get("/healthz").status_code
+    over.set()
+    desk.watchdog.join(5)
+    answer = client.get("/healthz")
+    assert (503, "urn:ghostless:watchdog-dead") == (answer.status_code, json.loads(answer.data)["type"])
+    worker.alive = False
+
+
+@pytest.mark.parametrize("files", [limits.FILES_LEAST, 60, 256, 1024, 4096, 20_000, 20_040, 1_048_576])
+def test_what_is_served_fits_into_the_files_that_may_be_open(files: int) -> None:
+    """Each connection with one to Redis and everything else fit in; streams leave room for plain requests."""
+    fitting = Limits.of(files)
+    assert limits.RESERVED + 2 * fitting.connections <= files
+    assert fitting.connections <= 10_000
+    assert 0 < fitting.subscribers < fitting.connections
+    assert fitting.connections - fitting.subscribers >= min(fitting.connections // 2, limits.PLAIN)
+
+
+def test_with_files_enough_the_limits_are_the_full_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the system knows no limit."""
+    assert Limits(10_000, 9_000) == Limits.of(1_048_576)
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert Limits(10_000, 9_000) == Limits.here()
+
+
+def test_a_process_that_may_open_next_to_no_files_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is raised as far as it goes; when that is not enough the message names it."""
+    asked: list[object] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _kind, limit: asked.append(limit))
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (20, 50))
+    with pytest.raises(errors.InvalidSetting, match="ulimit -n"):
+        raise_file_limit()
+    assert [(50, 50)] == asked
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", ""])

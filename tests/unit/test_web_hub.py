@@ -38,7 +38,7 @@ def hub(monkeypatch: pytest.MonkeyPatch):
     """A hub whose feeds hear nothing; tests publish themselves."""
     monkeypatch.setattr(hub_module, "HistoryFeed", Silent)
     monkeypatch.setattr(hub_module, "LiveFeed", Silent)
-    hub = Hub(NoPast())  # type: ignore[arg-type]
+    hub = Hub(NoPast(), 1_000)  # type: ignore[arg-type]
     yield hub
     hub.close()
     hub.join(5)
@@ -174,9 +174,9 @@ def test_nothing_is_left_of_a_listener_that_left(hub: Hub) -> None:
     assert {} == hub._places
 
 
-def test_there_is_a_limit_to_listeners(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_a_limit_to_listeners(hub: Hub) -> None:
     """One process serves so many and refuses the next, so that plain requests still get in."""
-    monkeypatch.setattr(hub_module, "SUBSCRIBERS_LIMIT", 3)
+    hub.limit = 3
     inboxes = [hub.subscribe(Watch()) for _ in range(3)]
     with pytest.raises(HubClosed):
         hub.subscribe(Watch())
@@ -228,7 +228,7 @@ def test_a_feed_that_ends_by_a_fault_is_seen(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(hub_module, "HistoryFeed", Faulty)
     monkeypatch.setattr(hub_module, "LiveFeed", Silent)
-    hub = Hub(NoPast())  # type: ignore[arg-type]
+    hub = Hub(NoPast(), 1_000)  # type: ignore[arg-type]
     inbox = hub.subscribe(Watch())
     assert hub.take(inbox, 10).closed
     until(lambda: not hub.alive)

@@ -1,0 +1,62 @@
+"""How many clients one process serves: as many as the files allow that it may open."""
+
+import resource
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..jobs.errors import InvalidSetting
+
+CONNECTIONS = 10_000
+"""Connections of one process at most; idle kept-alive ones count too."""
+
+RESERVED = 40
+"""Files for everything else: listeners, pipes, the feeds, the watchdog, modules that are imported late."""
+
+PLAIN = 64
+"""Connections kept free of streams for plain requests, or a tenth when that is more; half when there are few."""
+
+FILES_LEAST = RESERVED + 16
+"""Files below which no process is worth starting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one process takes on; who comes when it is full is told to come back in a moment."""
+
+    connections: int
+    subscribers: int
+
+    @classmethod
+    def of(cls, files: int) -> "Limits":
+        """Return what fits into this many open files."""
+        # Every request may need a connection to Redis beside its own, and Redis' pool keeps what it once opened.
+        return cls.of_connections(max(2, min(CONNECTIONS, (files - RESERVED) // 2)))
+
+    @classmethod
+    def of_connections(cls, connections: int) -> "Limits":
+        """Return what so many connections are good for."""
+        plain = max(connections // 10, min(connections // 2, PLAIN))
+        return cls(connections, connections - plain)
+
+    @classmethod
+    def here(cls) -> "Limits":
+        """Return what fits into this process as it is."""
+        return cls.of(_files())
+
+
+def raise_file_limit() -> Limits:
+    """Let this process and its children open as many files as the system allows, and return what that is good for.
+
+    Raises InvalidSetting when it is not enough to serve anybody.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS says "unlimited" and does not mean it; what there is must do
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if (files := _files()) < FILES_LEAST:
+        raise InvalidSetting("open files (ulimit -n)", f"at least {FILES_LEAST}", str(files))
+    return Limits.of(files)
+
+
+def _files() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return RESERVED + 2 * CONNECTIONS if soft == resource.RLIM_INFINITY else soft

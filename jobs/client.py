@@ -159,6 +159,13 @@ class Client:
         """Return every move of a task, oldest first. Raises TaskNotFound, CorruptRecord."""
         return self.reads.history(task_id)
 
+    def log(self, task_id: str) -> list[str]:
+        """Return the last lines that a task's handler printed or logged, oldest first. Raises TaskNotFound."""
+        lines = self.reads.log(task_id)
+        if not lines:
+            self.reads.task(task_id)
+        return lines
+
     def counts(self) -> dict[State, int]:
         """Return how many tasks are in each state."""
         return self.reads.counts()

@@ -10,6 +10,7 @@ VERBS = {
         "status": Verb("show:status", "Show one task: its state, and what happens next."),
         "list": Verb("show:list_tasks", "List tasks, the latest change first."),
         "history": Verb("show:history", "Show every move of a task."),
+        "log": Verb("show:show_log", "Show what the handler of a task printed."),
         "cancel": Verb("act:cancel", "Cancel a task, running or not."),
         "pause": Verb("act:pause", "Pause a task; a running one stops at its next checkpoint."),
         "resume": Verb("act:resume", "Let a paused task go on."),

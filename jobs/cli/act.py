@@ -26,7 +26,7 @@ def cancel(session: Session, task_id: str, message: str, as_json: bool) -> None:
     """Cancel a task: at once when it waits, and soon when it runs.
 
     \b
-    Example: ghostless cancel 0198f2c4e6 --message "wrong prompt"
+    Example: ghostless cancel 01a229e67abf7fce825b6252ed753bbc --message "wrong prompt"
     """
     _tell(session.client.cancel(task_id, actor=actor(), message=message), as_json)
 
@@ -36,7 +36,7 @@ def pause(session: Session, task_id: str, message: str, as_json: bool) -> None:
     """Pause a task: at once when it waits, at its next checkpoint when it runs.
 
     \b
-    Example: ghostless pause 0198f2c4e6
+    Example: ghostless pause 01a229e67abf7fce825b6252ed753bbc
     """
     _tell(session.client.pause(task_id, actor=actor(), message=message), as_json)
 
@@ -46,7 +46,7 @@ def resume(session: Session, task_id: str, message: str, as_json: bool) -> None:
     """Let a paused task go on from its last checkpoint.
 
     \b
-    Example: ghostless resume 0198f2c4e6
+    Example: ghostless resume 01a229e67abf7fce825b6252ed753bbc
     """
     _tell(session.client.resume(task_id, actor=actor(), message=message), as_json)
 
@@ -56,7 +56,7 @@ def retry(session: Session, task_id: str, message: str, as_json: bool) -> None:
     """Give a failed or given-up task another life, due at once.
 
     \b
-    Example: ghostless retry 0198f2c4e6
+    Example: ghostless retry 01a229e67abf7fce825b6252ed753bbc
     """
     _tell(session.client.retry(task_id, actor=actor(), message=message), as_json)
 

@@ -32,7 +32,7 @@ def wait_for_end(client: Client, submitted: Submitted, as_json: bool) -> None:
     else:
         click.echo(f"{task.id} {task.state}")
     if task.state is not State.SUCCESS:
-        raise Failed(_ending(task))
+        raise Failed(_ending(client, task))
 
 
 def _followed(client: Client, task_id: str, show: Callable[[Task], None]) -> Task:
@@ -62,6 +62,7 @@ def _bar() -> Generator[Callable[[Task], None]]:
         yield show
 
 
-def _ending(task: Task) -> str:
-    why = last_line(task.error) or task.reason or ""
+def _ending(client: Client, task: Task) -> str:
+    told = [entry.message for entry in client.history(task.id) if entry.message and entry.actor != "policy"]
+    why = last_line(task.error) or (told[-1] if told else task.reason) or ""
     return f"the task ended in {task.state}" + (f": {clean(why)}" if why else "")

@@ -11,7 +11,7 @@ from ..model import Entry, Task
 from ..reads import Damaged
 from .options import as_state
 from .outlook import Around, outlook
-from .output import Column, clock, distance, percent, show_fields, show_table, value, when
+from .output import Column, clean, clock, distance, percent, show_fields, show_table, value, when
 from .session import Session, json_option, pass_session, print_json
 
 
@@ -23,7 +23,7 @@ def status(session: Session, task_id: str, as_json: bool) -> None:
     """Show one task: its state, how far it is, and what happens next.
 
     \b
-    Example: ghostless status 0198f2c4e6
+    Example: ghostless status 01a229e67abf7fce825b6252ed753bbc
     """
     task = session.client.get(task_id)
     if as_json:
@@ -83,9 +83,27 @@ def _progress(task: Task, now: int) -> str:
 
 
 def _attempts(task: Task) -> str:
-    counted = ((task.failures, "failed"), (task.timeouts, "ran out of time"), (task.losses, "lost their worker"))
+    counted = ((task.failures, "failed"), (task.timeouts, "ran out of time"), (task.losses, "lost their process"))
     ended = ", ".join(f"{number} {what}" for number, what in counted if number)
     return f"{task.attempt} ({ended})" if ended else str(task.attempt or "")
+
+
+@click.command("log")
+@click.argument("task_id", metavar="ID")
+@json_option
+@pass_session
+def show_log(session: Session, task_id: str, as_json: bool) -> None:
+    """Show the last lines that the handler of a task printed or logged.
+
+    \b
+    Example: ghostless log 01a229e67abf7fce825b6252ed753bbc
+    """
+    lines = session.client.log(task_id)
+    if as_json:
+        print_json({"lines": lines})
+    else:
+        for line in lines:
+            click.echo(clean(line))
 
 
 @click.command("list")
@@ -156,7 +174,7 @@ def history(session: Session, task_id: str, as_json: bool) -> None:
     """Show every move of a task: when, from where to where, who and why.
 
     \b
-    Example: ghostless history 0198f2c4e6
+    Example: ghostless history 01a229e67abf7fce825b6252ed753bbc
     """
     entries = session.client.history(task_id)
     if as_json:

@@ -296,15 +296,26 @@ def test_cancelling_a_running_task_tells_that_its_worker_was_asked(cli: Cli, cli
 def test_retry_gives_a_failed_task_another_life(cli: Cli, client: Client, hand: Hand) -> None:
     """Exit 0; a task that cannot be retried is exit 1 with its state."""
     task_id = submitted(client, max_retries=0)
-    refused(cli("retry", task_id), 1, task_id, "PENDING", "RETRY is not possible")
+    client.pause(task_id)
+    refused(cli("retry", task_id), 1, task_id, "PAUSED", "RETRY is not possible")
+    client.resume(task_id)
     hand.run(event=Event.FAIL)
     assert "RETRY_WAITING" in done(cli("retry", task_id))
 
 
-@pytest.mark.parametrize("verb", ["status", "history", "cancel", "pause", "resume", "retry"])
+@pytest.mark.parametrize("verb", ["status", "history", "log", "cancel", "pause", "resume", "retry"])
 def test_an_unknown_task_is_exit_1(cli: Cli, verb: str) -> None:
     """The id is named."""
     refused(cli(verb, "nobody"), 1, "no task has the id 'nobody'")
+
+
+def test_log_shows_what_the_handler_printed(cli: Cli, client: Client) -> None:
+    """Line by line, with control characters spelled out; a task that printed nothing prints nothing."""
+    task_id = submitted(client)
+    assert "" == done(cli("log", task_id))
+    client.store.redis.rpush(client.store.keys.log(task_id), "one", "two \x1b[31m")
+    assert ["one", "two \\x1b[31m"] == done(cli("log", task_id)).splitlines()
+    assert ["one", "two \x1b[31m"] == told(cli("log", task_id, "--json"))["lines"]
 
 
 # Every verb
@@ -318,6 +329,7 @@ READING = [
     ["types"],
     ["status", "x"],
     ["history", "x"],
+    ["log", "x"],
     ["submit", "work"],
 ]
 

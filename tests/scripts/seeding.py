@@ -7,7 +7,7 @@ from typing import Any
 
 from ghostless.jobs.errors import StaleAttempt, TaskNotFound
 from ghostless.jobs.keys import Keys
-from ghostless.jobs.messages import Claim, Claimed, Ending, Held, Submission
+from ghostless.jobs.messages import Claim, Claimed, Ending, Held, PlainJob, Submission
 from ghostless.jobs.scripts import Scripts
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
@@ -16,6 +16,7 @@ from redis import Redis
 
 ID, QUEUE, WORKER, TOKEN, NEXT_TOKEN = "t1", "q", "w1", "aa11", "bb22"
 CLAIM = Claim(WORKER, (QUEUE,), TOKEN)
+PLAIN = PlainJob(QUEUE, "plain")
 PATIENT = Policy(backoff_base=1_000_000, backoff_cap=1_000_000)
 BY_PERSON, BY_WORKER, BY_WATCHDOG = "tester", f"worker:{WORKER}", "watchdog"
 
@@ -199,6 +200,12 @@ def pop_ticket(scene: Scene) -> None:
         scene.redis.hset(scene.keys.rq_job(ID), "status", "started")
 
 
+def take_plain(scene: Scene) -> None:
+    """Let a worker have taken a plain rq job that it did not begin yet."""
+    scene.redis.hset(scene.keys.rq_job(PLAIN.job_id), mapping={"origin": QUEUE, "status": "queued"})
+    scene.redis.rpush(scene.keys.rq_intermediate(QUEUE), PLAIN.job_id)
+
+
 def nothing(scene: Scene) -> None:
     """Leave everything as it is."""
 
@@ -248,8 +255,9 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
 """The scripts that carry each event. GIVE_UP only ever follows a TIMEOUT in the same script."""
 
 PURGE = Carrier("purge", lambda s: s.store.purge(), State.SUCCESS, make_outdated)
+PUT_BACK = Carrier("put_back", lambda s: s.store.put_back(PLAIN), State.PENDING, take_plain)
 
-ALL: tuple[Carrier, ...] = (*(carrier for carriers in CARRIERS.values() for carrier in carriers), PURGE)
+ALL: tuple[Carrier, ...] = (*(carrier for carriers in CARRIERS.values() for carrier in carriers), PURGE, PUT_BACK)
 """Every call that changes something, with a state in which it does."""
 
 

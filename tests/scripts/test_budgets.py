@@ -1,5 +1,7 @@
 """The budgets and the backoff are written twice, in Python and in Lua: these tests hold both against each other."""
 
+from dataclasses import fields
+
 import pytest
 from ghostless.jobs.keys import Keys, script_names
 from ghostless.lua import loader
@@ -60,9 +62,19 @@ def test_both_rules_for_a_retry_are_the_same(redis: Redis, policy: Policy, used:
     assert expected == redis.eval(MAY_RETRY, 0, *arguments)
 
 
-@pytest.mark.parametrize("packed", ["", "1,2,3,4,5,6,seven", "1,2,3,4,5,6,-7", "1,,2,3,4,5,6", "1,2,3,4,5,6,7,"])
+@pytest.mark.parametrize(
+    "packed", ["", ",", "1,2,seven", "1,2,3,4,5,6,7,eight", "1,2,3,4,5,6,-7", "1,,3", "1,2,", "1.5"]
+)
 def test_both_refuse_the_same_policies(redis: Redis, packed: str) -> None:
-    """A packed policy that is not whole numbers is none, on either side."""
-    with pytest.raises(ValueError, match="expected|invalid literal"):
+    """What is not a row of whole numbers is no policy, on either side."""
+    with pytest.raises(ValueError, match="expected whole numbers"):
         Policy.unpack(packed)
     assert 1 == redis.eval(f"{PRELUDE}\nreturn unpack_policy(ARGV[1]) == nil and 1 or 0", 0, packed)
+
+
+@pytest.mark.parametrize("packed", ["7", "1,2,3", "1,2,3,4,5,6,7", "1,2,3,4,5,6,7,8,9"])
+def test_both_read_the_policy_of_another_version_alike(redis: Redis, packed: str) -> None:
+    """Missing last fields have their defaults, further ones are passed over."""
+    body = "local read = {} for _, field in ipairs(POLICY) do read[#read + 1] = policy[field.name] end return read"
+    text = f"{PRELUDE}\nlocal policy = unpack_policy(ARGV[1])\n{body}"
+    assert [getattr(Policy.unpack(packed), field.name) for field in fields(Policy)] == redis.eval(text, 0, packed)

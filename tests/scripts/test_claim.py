@@ -86,6 +86,7 @@ def test_a_plain_job_is_handed_out_as_rq_does(redis: Redis) -> None:
     put(stage, State.PENDING)
     plain = stage.store.claim(Claim("w", (QUEUE,), "aa"))
     assert PlainJob(QUEUE, "plain") == plain
+    assert plain == stage.store.claim(Claim("w", (QUEUE,), "aa"))  # the same, when the reply was lost
     assert ["plain"] == redis.lrange(f"rq:queue:{QUEUE}:intermediate", 0, -1)
     assert [ID] == stage.queue
     stage.store.put_back(plain)

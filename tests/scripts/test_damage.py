@@ -139,7 +139,9 @@ FIELDS = [
     ("entered_at", None),
 ]
 ON_ONE_TASK = [
-    carrier for carrier in (*ALL, *RICH) if carrier.verb not in (*BATCH, "claim") and carrier.state is not None
+    carrier
+    for carrier in (*ALL, *RICH)
+    if carrier.verb not in (*BATCH, "claim", "put_back") and carrier.state is not None
 ]
 SUBMIT_AGAIN = Carrier("submit", lambda s: s.store.submit(submission()), State.PENDING)
 

@@ -26,7 +26,10 @@ WRONG = [
         ("redis_url", value)
         for value in ("", "localhost", "http://host", "redis://host:port/0", "redis://host:99999/0")
     ),
-    *(("redis_url", value) for value in ("redis://host/name", "redis://[::1", "redis://host:6379/-1", "REDIS", "redis:")),
+    *(
+        ("redis_url", value)
+        for value in ("redis://host/name", "redis://[::1", "redis://host:6379/-1", "REDIS", "redis:")
+    ),
     *(("prefix", value) for value in ("", "a b", "ü:", "x" * 65, "a\nb", "\x00")),
     *(("tasks", value) for value in ("my-tasks", "tasks.py/", "a..b", "1tasks", "a b")),
     *(("artifacts", value) for value in ("", "  ")),

@@ -74,3 +74,16 @@ def talk(ctx: Context, lines: int) -> None:
     subprocess.run(["echo", "child"], check=True)
     sys.stdout.write("no end")
     sys.stdout.write("\n")
+
+
+@task("life.litter", **QUICK)
+def litter(ctx: Context) -> list[int]:
+    """Leave an alarm, a signal mask, a child, an orphan and a child in a session of its own behind."""
+    child = subprocess.Popen(["sleep", "3600"])
+    apart = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+    shell = subprocess.run(
+        ["sh", "-c", "sleep 3600 >/dev/null & echo $!"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    signal.alarm(1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    return [child.pid, apart.pid, int(shell.stdout)]

@@ -1,0 +1,172 @@
+"""Faults that were found once, and must not come back; each ends with the audit."""
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from fleet import Fleet, horse_of
+from ghostless.jobs.client import Client
+from ghostless.jobs.connection import connect
+from helpers import eventually
+from redis.exceptions import RedisError
+
+from .conftest import assert_clean, ended
+from .test_life import attempts_in, running
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_frozen_worker_stops_its_handler(
+    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path
+) -> None:
+    """When only the worker is frozen, its horse ends itself before another one may start the task."""
+    serving(workers=2)
+    task_id = client.submit("life.busy", {"trace": str(trace), "seconds": 3.0}).task_id
+    running(trace, 2)
+    frozen = fleet.processes[1 + int((client.get(task_id).worker_id or "w0")[1:])]
+    frozen.send_signal(signal.SIGSTOP)
+    ended(client, task_id, "SUCCESS")
+    frozen.send_signal(signal.SIGCONT)
+    attempts = attempts_in(trace)
+    assert attempts == sorted(attempts), "an earlier attempt ran on beside a later one"
+    assert_clean(client, fleet, task_id)
+
+
+def test_sigterm_to_the_horse_is_for_its_worker_to_handle(
+    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path
+) -> None:
+    """A service manager that sends SIGTERM to the whole group hands the task back; it is no crash."""
+    serving()
+    task_id = client.submit("life.steps", {"trace": str(trace), "count": 100}).task_id
+    running(trace, 2)
+    horse = horse_of(fleet.processes[1])
+    horse.terminate()
+    fleet.processes[1].terminate()
+    assert fleet.processes[1].wait(timeout=10) == 0
+    task = ended(client, task_id, "PENDING")
+    assert (task.losses, client.history(task_id)[-1].reason) == (0, "shutdown")
+    assert_clean(client, fleet, task_id)
+
+
+def test_a_cleaner_that_removes_the_workspace(
+    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path
+) -> None:
+    """A temporary folder that was cleaned away is made again; no task pays for it."""
+    serving()
+    for folder in fleet.temporary.glob("ghostless-*"):
+        shutil.rmtree(folder)
+    task_id = client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id
+    assert ended(client, task_id, "SUCCESS").attempt == 1
+    assert_clean(client, fleet, task_id)
+
+
+def test_flushed_scripts(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
+    """Scripts that are flushed again and again cost nobody anything."""
+    serving()
+    ids = [client.submit("life.steps", {"trace": str(trace), "count": 4}).task_id for _ in range(10)]
+    until = time.monotonic() + 4
+    while time.monotonic() < until:
+        client.store.redis.script_flush()
+    for task_id in ids:
+        assert ended(client, task_id, "SUCCESS").attempt == 1
+    assert [process.poll() for process in fleet.processes] == [None, None]
+    assert_clean(client, fleet, *ids)
+
+
+def test_a_damaged_key_of_one_duty(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
+    """A duty that fails for ever slows no other down: a dead worker is still found."""
+    serving(workers=2)
+    task_id = client.submit("life.steps", {"trace": str(trace), "count": 30}).task_id
+    running(trace, 2)
+    client.store.redis.set(client.store.keys.rq_queue("bad"), "no list")
+    client.store.redis.hset(client.store.keys.queues, "bad", "running")
+    fleet.processes[1 + int((client.get(task_id).worker_id or "w0")[1:])].kill()
+    task = ended(client, task_id, "SUCCESS")
+    assert (task.attempt, task.losses) == (2, 1)
+    client.store.redis.delete(client.store.keys.rq_queue("bad"))
+    assert_clean(client, fleet, task_id)
+
+
+def test_types_that_redis_lost(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
+    """After Redis was emptied, a living worker publishes its types again within a beat."""
+    serving()
+    client.store.redis.flushall()
+    eventually(lambda: assert_published(client))
+    task_id = client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id
+    ended(client, task_id, "SUCCESS")
+    assert_clean(client, fleet, task_id)
+
+
+def assert_published(client: Client) -> None:
+    """Check that a type is known."""
+    assert "life.flaky" in client.types()
+
+
+def test_a_horse_that_dies_at_a_full_redis(
+    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path
+) -> None:
+    """A worker outlives the death of its horse while Redis is at its memory limit, and goes on afterwards."""
+    serving()
+    with connect(client.settings) as redis:
+        redis.config_set("maxmemory", 1)
+        horse = horse_of(fleet.processes[1])
+        horse.kill()
+        eventually(lambda: assert_new_horse(fleet, horse.pid))
+        redis.config_set("maxmemory", 0)
+    task_id = client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id
+    ended(client, task_id, "SUCCESS")
+    assert fleet.processes[1].poll() is None
+    assert_clean(client, fleet, task_id)
+
+
+def assert_new_horse(fleet: Fleet, old: int) -> None:
+    """Check that the worker has another horse than before."""
+    with contextlib.suppress(StopIteration, psutil.NoSuchProcess):
+        assert horse_of(fleet.processes[1]).pid != old
+        return
+    raise AssertionError("there is no horse")
+
+
+def test_cancel_after_cut_connections(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
+    """Connections cut five times in three seconds cost nothing, and a cancel is heard all the same."""
+    serving()
+    task_id = client.submit("life.steps", {"trace": str(trace), "count": 10_000}).task_id
+    running(trace, 2)
+    for _ in range(5):
+        for kind in ("normal", "pubsub"):
+            with contextlib.suppress(RedisError, OSError):
+                client.store.redis.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        time.sleep(0.5)  # the fault itself
+    client.cancel(task_id)
+    assert ended(client, task_id, "CANCELLED").attempt == 1
+    assert_clean(client, fleet, task_id)
+
+
+def test_left_alarms_and_masks_hit_nobody(
+    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path
+) -> None:
+    """An alarm or a signal mask that a handler left behind is not for the next task of the same horse."""
+    serving()
+    first = client.submit("life.litter").task_id
+    second = client.submit("life.steps", {"trace": str(trace), "count": 40}).task_id
+    ended(client, first, "SUCCESS")
+    assert ended(client, second, "SUCCESS").attempt == 1
+    assert_clean(client, fleet, first, second)
+
+
+def test_what_a_handler_leaves_running_ends_with_it(serving: Callable[..., None], client: Client, fleet: Fleet) -> None:
+    """Children, orphans and those in a session of their own are gone after a handler returned."""
+    serving()
+    task_id = client.submit("life.litter").task_id
+    pids = ended(client, task_id, "SUCCESS").result
+    assert len(pids) == 3
+    for pid in pids:
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert os.path.exists(f"/proc/{horse_of(fleet.processes[1]).pid}")
+    assert_clean(client, fleet, task_id)

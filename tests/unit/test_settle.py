@@ -1,0 +1,179 @@
+"""Reporter and settle against a store that loses replies: what is sent again, and what nobody asks about."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from ghostless.jobs.errors import CorruptRecord, RedisUnavailable, StaleAttempt
+from ghostless.jobs.messages import Answer, Claim, Claimed, Ending, Held, NothingToClaim
+from ghostless.jobs.model import Task
+from ghostless.jobs.reporter import Reporter
+from ghostless.jobs.settings import Settings
+from ghostless.jobs.supervisor import LEASE_SHARE, settle
+from ghostless.statemachine import Event, Policy, Reason, State
+from helpers import eventually
+
+HELD = Held("t1", 1, "token")
+TASK = Task("t1", "demo", "q", State.PROCESSING, 1, 1, 1, Policy())
+CLAIMED = Claimed(HELD, TASK, {}, None)
+DONE = Ending(Event.COMPLETE, Reason.POLICY, text="1")
+LOST = RedisUnavailable(ConnectionError("no reply"))
+
+
+class LossyStore:
+    """Notes every call, and answers it with what the test laid ready for its verb, in order."""
+
+    def __init__(self, beat: float = 0.02) -> None:
+        self.settings = Settings(beat=beat, lease=10)
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.ready: dict[str, list[Any]] = {}
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls.append((verb, (*arguments, *named.values())))
+            answers = self.ready.get(verb, [])
+            answer = answers.pop(0) if answers else Answer("moved", "t1", "PROCESSING", 1)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+    def of(self, verb: str) -> list[tuple[Any, ...]]:
+        """Return the arguments of each call of a verb."""
+        return [arguments for called, arguments in list(self.calls) if called == verb]
+
+
+@pytest.fixture
+def store() -> LossyStore:
+    """A store on which the test decides."""
+    return LossyStore()
+
+
+@pytest.fixture
+def reporter(store: LossyStore) -> Iterator[Reporter]:
+    """A running reporter that holds the task."""
+    thread = Reporter(store, "worker:w", lambda: None, lambda: None)  # type: ignore[arg-type]
+    thread.start()
+    thread.hold(HELD, State.PROCESSING, time.monotonic())
+    yield thread
+    thread.stop()
+
+
+def settled(store: LossyStore, reporter: Reporter, give_up: Callable[[], bool] = lambda: False) -> tuple[Any, Any]:
+    """Settle the task, and claim the next one with it."""
+    claim = Claim("w", ("q",), "next")
+    return settle(store, reporter, CLAIMED, DONE, "worker:w", next_claim=claim, give_up=give_up)  # type: ignore[arg-type]
+
+
+def test_an_ending_is_sent_until_it_is_answered(store: LossyStore, reporter: Reporter) -> None:
+    """Each time with the same claim and the same jitter, and no beat asks about the attempt in between."""
+    answer = (Answer("moved", "t1", "SUCCESS", 1), NothingToClaim("empty"))
+    store.ready["finish"] = [LOST, LOST, answer]
+    store.ready["heartbeat"] = []
+    assert settled(store, reporter) == answer
+    assert len(store.of("finish")) == 3
+    assert len(set(store.of("finish"))) == 1
+    first = next(index for index, (verb, _) in enumerate(store.calls) if verb == "finish")
+    assert {verb for verb, _ in store.calls[first:]} == {"finish"}
+
+
+def test_an_attempt_that_was_given_away_sends_nothing(store: LossyStore, reporter: Reporter) -> None:
+    """A stale answer to a beat ends the story: the result belongs to nobody any more."""
+    store.ready["heartbeat"] = [StaleAttempt("t1", 1)] * 100
+    eventually(lambda: assert_lost(reporter))
+    assert settled(store, reporter) == (None, None)
+    assert store.of("finish") == []
+
+
+def assert_lost(reporter: Reporter) -> None:
+    """Check that the reporter knows."""
+    assert reporter.is_lost
+
+
+def test_a_result_waits_for_what_was_reported_before_it(store: LossyStore, reporter: Reporter) -> None:
+    """The checkpoint that could not be sent goes first; after the ending it would be refused."""
+    store.ready["checkpoint"] = [LOST, LOST]
+    store.ready["finish"] = [(Answer("moved", "t1", "SUCCESS", 1), None)]
+    reporter.checkpoint("[1]")
+    settled(store, reporter)
+    verbs = [verb for verb, _ in store.calls if verb in ("checkpoint", "finish")]
+    assert verbs == ["checkpoint", "checkpoint", "checkpoint", "finish"]
+
+
+def test_a_worker_that_shuts_down_gives_up(store: LossyStore, reporter: Reporter) -> None:
+    """A Redis that never answers does not hold a worker that is to end; the watchdog finds the task."""
+    store.ready["finish"] = [LOST] * 1000
+    until = time.monotonic() + 0.3
+    assert settled(store, reporter, give_up=lambda: time.monotonic() > until) == (None, None)
+
+
+def test_lines_are_sent_again_under_the_same_name(store: LossyStore, reporter: Reporter) -> None:
+    """A log call whose reply was lost is repeated as it was, so that Redis knows it; so is a stage."""
+    store.ready["log"] = [LOST]
+    store.ready["stage"] = [LOST]
+    reporter.line("one")
+    reporter.stage("encode")
+    assert reporter.flush(5.0)
+    for verb in ("log", "stage"):
+        assert len(store.of(verb)) == 2
+        assert store.of(verb)[0] == store.of(verb)[1]
+
+
+def test_a_damaged_key_keeps_no_lease_from_being_renewed(store: LossyStore, reporter: Reporter) -> None:
+    """A report that can never be stored is dropped; beats go on."""
+    store.ready["log"] = [CorruptRecord("log:t1")]
+    reporter.line("one")
+    assert reporter.flush(5.0)
+    beats = len(store.of("heartbeat"))
+    eventually(lambda: assert_more_beats(store, beats))
+    assert not reporter.is_lost
+
+
+def assert_more_beats(store: LossyStore, than: int) -> None:
+    """Check that beats were sent since."""
+    assert len(store.of("heartbeat")) > than
+
+
+def test_stages_end_when_the_history_is_full(store: LossyStore, reporter: Reporter) -> None:
+    """After the first refusal no further stage costs a round trip."""
+    store.ready["stage"] = [Answer("refused", "t1", "PROCESSING", 1)]
+    with reporter._changed:  # all are there before the first is sent
+        for number in range(50):
+            reporter._outbox.stages.append(f"s{number}")
+    reporter.line("wake up")
+    assert reporter.flush(5.0)
+    assert len(store.of("stage")) == 1
+
+
+def test_holding_twice_does_not_forget_a_loss(store: LossyStore, reporter: Reporter) -> None:
+    """An attempt that was lost stays lost."""
+    store.ready["heartbeat"] = [StaleAttempt("t1", 1)] * 100
+    eventually(lambda: assert_lost(reporter))
+    reporter.hold(HELD, State.PROCESSING, time.monotonic())
+    assert reporter.is_lost
+
+
+def test_the_lease_counts_from_the_claim(store: LossyStore) -> None:
+    """Not from when the worker came to it: what waited in between is lost of the lease."""
+    reporter = Reporter(store, "worker:w", lambda: None, lambda: None)  # type: ignore[arg-type]
+    claimed_at = time.monotonic() - 3
+    reporter.hold(HELD, State.PROCESSING, claimed_at)
+    assert reporter.renewed_at == claimed_at
+    assert 0 < LEASE_SHARE < 1
+
+
+def test_a_cancel_that_came_before_the_attempt_was_held(store: LossyStore) -> None:
+    """A hint about a task that is not held yet is remembered, and looked at once it is."""
+    store.settings = Settings(beat=100, lease=1000)
+    woken = threading.Event()
+    store.ready["heartbeat"] = [Answer("moved", "t1", "CANCELLING", 1)]
+    reporter = Reporter(store, "worker:w", woken.set, lambda: None)  # type: ignore[arg-type]
+    reporter.start()
+    reporter.look_at("t1")
+    reporter.hold(HELD, State.PROCESSING, time.monotonic())
+    assert woken.wait(5)
+    assert reporter.state is State.CANCELLING
+    reporter.stop()

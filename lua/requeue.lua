@@ -17,21 +17,30 @@ local pending, list = key.pending .. queue, key.rq_queue .. queue
 local in_hand_over = list .. key.rq_intermediate_suffix
 
 local SEARCHED = 10 -- of the oldest tasks of a list longer than the window
+local LONG_HAND_OVER = 6 -- times the hand-over, after which a stock worker that holds a ticket counts as dead
 
+-- Whether the task has been without a ticket for long enough. One on its way to a stock worker counts as a ticket
+-- for a while; the worker that holds it may be dead.
 local function is_due(task, now)
   local since = tonumber(redis.call("HGET", key.task .. task.id, "unticketed_at"))
-  if since and now - since >= hand_over then return true end
   if not since then redis.call("HSET", key.task .. task.id, "unticketed_at", now) end
+  local waited = since and now - since or 0
+  if waited < hand_over then return false end
+  if redis.call("LPOS", list, task.id) then
+    redis.call("HSET", key.task .. task.id, "unticketed_at", now)
+    return false
+  end
+  return waited >= LONG_HAND_OVER * hand_over or not redis.call("LPOS", in_hand_over, task.id)
 end
 
 local function put_back(task, now)
   if not is_due(task, now) then return "kept" end
-  redis.call("HSET", key.task .. task.id, "unticketed_at", now) -- until it is looked at again
-  if redis.call("LPOS", list, task.id) or redis.call("LPOS", in_hand_over, task.id) then return "kept" end
+  redis.call("HSET", key.task .. task.id, "unticketed_at", now) -- until it is looked at again, should this fail
   local move = new_move(task)
   add_step(move, Event.REQUEUE, actor, Reason.REPAIR, "its ticket was gone from the queue")
   local problem = commit(move, now, {})
   if problem then return problem end
+  redis.call("LREM", in_hand_over, 1, task.id)
   push_ticket(task, true)
   return "moved"
 end

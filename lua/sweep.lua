@@ -45,7 +45,10 @@ local function take_away(task, now, alive)
     asked = alive and lease or 0, fraction = math.random(),
   }, now)
   move.delete = {"worker_id", "token", "timeout_at"}
-  return commit(move, now, {due_at = due_at}) or "moved"
+  local refused = commit(move, now, {due_at = due_at})
+  if refused then return refused end
+  if task.state == State.CANCELLED then redis.call("DEL", key.checkpoint .. task.id) end
+  return "moved"
 end
 
 local problem = check_types({{key.deadlines, "zset"}, {key.quarantine, "hash"}, {key.watchdog, "hash"}})

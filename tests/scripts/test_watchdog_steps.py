@@ -236,12 +236,15 @@ def test_behind_a_long_head_of_plain_jobs_the_whole_list_is_searched(redis: Redi
 
 
 def test_a_ticket_on_its_way_to_a_stock_worker_is_not_lost(redis: Redis) -> None:
-    """While the ticket stands in rq's intermediate list, no second one is made, however long that takes."""
-    stage = scene(redis, LIVELY)
+    """While the ticket stands in rq's intermediate list no second one is made; after a minute the worker is dead."""
+    stage = scene(redis)
     put(stage, State.PENDING)
     redis.lmove(stage.keys.rq_queue(QUEUE), stage.keys.rq_intermediate(QUEUE), "LEFT", "RIGHT")
-    redis.hset(stage.keys.task(ID), "unticketed_at", 1)
-    assert 0 == stage.store.requeue("watchdog", QUEUE).moved
+    for waited, moved in ((59_000, 0), (61_000, 1)):
+        redis.hset(stage.keys.task(ID), "unticketed_at", stage.now() - waited)
+        assert moved == stage.store.requeue("watchdog", QUEUE).moved
+    assert 0 == redis.llen(stage.keys.rq_intermediate(QUEUE))
+    assert [] == audit(redis, stage.keys, [ID])
 
 
 def test_an_empty_queue_is_forgotten_unless_it_is_paused(redis: Redis) -> None:

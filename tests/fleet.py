@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from helpers import die_with_the_tests
 
 QUICK = {
     "GHOSTLESS_BEAT": "0.3",
@@ -53,6 +54,7 @@ class Fleet:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=die_with_the_tests,
             )
         self.processes.append(process)
         return process

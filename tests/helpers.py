@@ -1,5 +1,7 @@
 """What several tests need: waiting without sleeping blindly, and looking at processes."""
 
+import ctypes
+import signal
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -19,6 +21,14 @@ def eventually(check: Callable[[], T], seconds: float = 10.0) -> T:
             if time.monotonic() > deadline:
                 raise
         time.sleep(0.02)
+
+
+_prctl = ctypes.CDLL(None).prctl
+
+
+def die_with_the_tests() -> None:
+    """Let a process die with the test run, also when that is killed; given to Popen as `preexec_fn`."""
+    _prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 def is_running(pid: int) -> bool:

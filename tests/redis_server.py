@@ -6,6 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from helpers import die_with_the_tests
 from redis import Redis
 from redis.exceptions import ConnectionError, RedisError
 
@@ -52,7 +53,8 @@ class RedisServer:
                 *("--appendonly", "yes" if self.durable else "no", "--appendfsync", "always"),
                 *("--enable-debug-command", "local", "--maxmemory-policy", "noeviction"),
                 *self.options,
-            ]
+            ],
+            preexec_fn=die_with_the_tests,
         )
         self._wait_until_ready()
         return self

@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
@@ -23,20 +23,17 @@ from redis.exceptions import RedisError
 from rq.job import Job
 from rq.queue import Queue
 from rq.utils import now as utc_now
-from rq.utils import utcformat
-from rq.worker import Worker as RqWorker
 from rq.worker.base import WorkerStatus
-from rq.worker_registration import register
 
 from ..statemachine import Event, Reason
-from .connection import BLOCK, REPLY_TIMEOUT, connect_like
-from .errors import GhostlessError, InvalidSetting, RedisFull, RedisUnavailable
+from .connection import BLOCK
+from .errors import GhostlessError, RedisFull, RedisUnavailable
 from .messages import Answer, Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
+from .registered import RegisteredWorker, tolerate
 from .reporter import Reporter
 from .scripts import translated
 from .settings import Settings
 from .stable import HorseBroken, Stable
-from .store import Store
 from .supervisor import Shutdown, Supervisor, settle
 from .workspace import Workspace
 
@@ -52,19 +49,15 @@ Taken = tuple[Any, Queue]
 """What rq's loop passes on: a claimed task or a plain job, and its queue."""
 
 
-class Worker(RqWorker):
+class Worker(RegisteredWorker):
     """Serves queues: tasks in a warm horse, plain rq jobs exactly as rq does.
 
     Takes the arguments of rq's worker, so that `rq worker -w ghostless.jobs.worker.Worker` makes one; settings
     are then those of the environment.
     """
 
-    def __init__(
-        self, queues: Any, name: str | None = None, *args: Any, settings: Settings | None = None, **kw: Any
-    ) -> None:
-        super().__init__(queues, name, *args, **kw)
-        self.settings = settings or Settings.from_environment()
-        self.store = Store(connect_like(self.connection), self.settings)
+    def __init__(self, *args: Any, **kw: Any) -> None:
+        super().__init__(*args, **kw)
         self.actor = f"worker:{self.name}"
         self.shutdown = Shutdown()
         self._wake_read, self._wake_write = os.pipe()
@@ -76,7 +69,6 @@ class Worker(RqWorker):
         self._next: Claimed | PlainJob | None = None
         self._jobs_left: int | None = None
         self._plain_job = False
-        self._done = self._failed = 0  # attempts since the last beat
         self._misfits = 0  # tasks in a row that this machine could not run
         self._ended_well = True
 
@@ -114,15 +106,15 @@ class Worker(RqWorker):
             self._reporter.stop()
         if self._workspace:
             self._workspace.close()
-        _tolerate(super().teardown)
+        tolerate(super().teardown)
 
     def _give_back(self) -> None:
         following, self._next = self._next, None
         if isinstance(following, Claimed):
             ending = Ending(Event.SUSPEND, Reason.SHUTDOWN, "given back, not begun")
-            _tolerate(lambda: self.store.finish(following.held, ending, self.actor))
+            tolerate(lambda: self.store.finish(following.held, ending, self.actor))
         elif following:
-            _tolerate(lambda: self.store.put_back(following))
+            tolerate(lambda: self.store.put_back(following))
 
     def _on_line(self, stream: TextIO, line: str) -> None:
         task_id = self._reporter.task_id if self._reporter else None
@@ -150,64 +142,12 @@ class Worker(RqWorker):
             self.request_force_stop(signum, frame)
         self._shutdown_requested_date = self._shutdown_requested_date or utc_now()
 
-    # rq's bookkeeping, from the reporter's thread and bounded to once a beat
-
-    def _set_ip_address(self, connection: Redis) -> None:
-        self.ip_address = "unknown"
-        # Some servers answer CLIENT INFO with something rq cannot read.
-        _tolerate(lambda: super(Worker, self)._set_ip_address(connection), KeyError, ValueError)
-
-    @property
-    def connection_timeout(self) -> int:
-        """Seconds that a command of rq's may take; nothing blocks on this connection."""
-        return round(2 * REPLY_TIMEOUT)
-
-    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
-        """Beat inside rq's own pipelines for plain jobs; otherwise the reporter beats."""
-        if pipeline is not None:
-            super().heartbeat(timeout, pipeline)
+    # Beats and commands
 
     def _on_beat(self) -> None:
         if self.birth_date:
-            self._beat_as_rq_worker()
+            self.beat()
             self._stable.publish_if_lost()
-
-    def register_birth(self) -> None:
-        """Enter rq's registry. Raises InvalidSetting when a live worker has the name."""
-        try:
-            super().register_birth()
-        except ValueError as error:
-            raise InvalidSetting("--name", "a name that no live worker has", self.name) from error
-
-    def _beat_as_rq_worker(self) -> None:
-        life = round(4 * self.settings.lease)
-        self.last_heartbeat = utc_now()
-        done, failed, self._done, self._failed = self._done, self._failed, 0, 0
-        with translated(), self.store.redis.pipeline(transaction=False) as pipeline:
-            pipeline.hset(self.key, "last_heartbeat", utcformat(self.last_heartbeat))
-            pipeline.hincrby(self.key, "successful_job_count", done)
-            pipeline.hincrby(self.key, "failed_job_count", failed)
-            pipeline.expire(self.key, life)
-            is_new = pipeline.execute()[0]
-            if is_new:  # Redis was emptied, or this worker was silent for too long
-                record: dict[Any, Any] = {**self.serialize(), "state": self.get_state()}
-                pipeline.hset(self.key, mapping=record)
-                pipeline.expire(self.key, life)
-                register(self, pipeline)
-                pipeline.execute()
-
-    def set_state(self, state: str, pipeline: Any = None) -> None:
-        """Tell rq's listings whether the worker is busy; outside of rq's pipelines only when that changes."""
-        if pipeline is not None or state != self.get_state():
-            _tolerate(lambda: super(Worker, self).set_state(state, pipeline))
-
-    def run_maintenance_tasks(self) -> None:
-        """Run rq's maintenance of plain jobs; an outage only delays it."""
-        _tolerate(super().run_maintenance_tasks)
-        self.last_cleaned_at = self.last_cleaned_at or utc_now()
-
-    def check_for_suspension(self, burst: bool) -> None:
-        """Do nothing here: the claim looks at rq's suspension in the same script."""
 
     def handle_payload(self, message: Any) -> None:
         """Take the hint that a held task was cancelled, paused or resumed; other commands are rq's."""
@@ -216,11 +156,6 @@ class Worker(RqWorker):
             super().handle_payload(message)
         elif self._reporter:
             self._reporter.look_at(payload["task_id"])
-
-    def _pubsub_exception_handler(self, exc: Exception, pubsub: Any, pubsub_thread: Any) -> None:
-        # Without this thread hints and rq's commands would be lost for good after one hiccup.
-        log.warning("commands: %s; trying again", exc)
-        time.sleep(random.uniform(0.5, 1.5))
 
     # Claiming
 
@@ -302,7 +237,7 @@ class Worker(RqWorker):
             self.run_maintenance_tasks()
         if is_suspended:
             time.sleep(1)
-        elif not _tolerate(lambda: self.store.wait_for_hint((queue.name for queue in self.queues), BLOCK)):
+        elif not tolerate(lambda: self.store.wait_for_hint((queue.name for queue in self.queues), BLOCK)):
             time.sleep(random.uniform(0.5, 1))
 
     # Running
@@ -327,7 +262,7 @@ class Worker(RqWorker):
             self._misfits += 1
             told = f"worker {self.name} could not run it: {type(error).__name__}: {error}"[:2000]
             ending = Ending(Event.FAIL, Reason.CRASHED, told, traceback.format_exc())
-            _tolerate(lambda: self.store.finish(claimed.held, ending, self.actor))
+            tolerate(lambda: self.store.finish(claimed.held, ending, self.actor))
         finally:
             if self._reporter:
                 self._reporter.release()
@@ -385,16 +320,6 @@ class Worker(RqWorker):
 
     def _give_up(self) -> bool:
         return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + self.settings.grace
-
-
-def _tolerate(call: Callable[[], Any], *also: type[Exception]) -> bool:
-    """Make a call that an outage of Redis may keep from happening; tell whether it did."""
-    try:
-        call()
-    except (RedisError, GhostlessError, *also) as error:
-        log.warning("%s", error)
-        return False
-    return True
 
 
 def run_worker(settings: Settings, queues: Sequence[str], *, name: str | None = None, burst: bool = False) -> int:

@@ -26,7 +26,15 @@ FLOORS = {
     2: ("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
     3: ("jobs.client",),
     4: (
-        *("jobs.worker", "jobs.horse", "jobs.execution", "jobs.stable", "jobs.supervisor", "jobs.reporter"),
+        *(
+            "jobs.worker",
+            "jobs.registered",
+            "jobs.horse",
+            "jobs.execution",
+            "jobs.stable",
+            "jobs.supervisor",
+            "jobs.reporter",
+        ),
         *("jobs.ticket", "jobs.watchdog"),
         "jobs",  # the face that users import; nothing of ours does
     ),

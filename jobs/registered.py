@@ -1,0 +1,104 @@
+"""An rq worker as rq and its tools see it: its entry in the registry, kept whatever happens to Redis."""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import RedisError
+from rq.utils import now as utc_now
+from rq.utils import utcformat
+from rq.worker import Worker as RqWorker
+from rq.worker_registration import register
+
+from .connection import REPLY_TIMEOUT, connect_like
+from .errors import GhostlessError, InvalidSetting
+from .scripts import translated
+from .settings import Settings
+from .store import Store
+
+log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one set-up serves both
+
+
+class RegisteredWorker(RqWorker):
+    """What stands in rq's registry about a worker; its beats come from the reporter's thread, once a beat.
+
+    Takes the arguments of rq's worker; settings are those of the environment unless given.
+    """
+
+    def __init__(
+        self, queues: Any, name: str | None = None, *args: Any, settings: Settings | None = None, **kw: Any
+    ) -> None:
+        super().__init__(queues, name, *args, **kw)
+        self.settings = settings or Settings.from_environment()
+        self.store = Store(connect_like(self.connection), self.settings)
+        self._done = self._failed = 0  # attempts since the last beat
+
+    def _set_ip_address(self, connection: Redis) -> None:
+        self.ip_address = "unknown"
+        # Some servers answer CLIENT INFO with something rq cannot read.
+        tolerate(lambda: super(RegisteredWorker, self)._set_ip_address(connection), KeyError, ValueError)
+
+    @property
+    def connection_timeout(self) -> int:
+        """Seconds that a command of rq's may take; nothing blocks on this connection."""
+        return round(2 * REPLY_TIMEOUT)
+
+    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
+        """Beat inside rq's own pipelines for plain jobs; otherwise the reporter beats."""
+        if pipeline is not None:
+            super().heartbeat(timeout, pipeline)
+
+    def register_birth(self) -> None:
+        """Enter rq's registry. Raises InvalidSetting when a live worker has the name."""
+        try:
+            super().register_birth()
+        except ValueError as error:
+            raise InvalidSetting("--name", "a name that no live worker has", self.name) from error
+
+    def beat(self) -> None:
+        life = round(4 * self.settings.lease)
+        self.last_heartbeat = utc_now()
+        done, failed, self._done, self._failed = self._done, self._failed, 0, 0
+        with translated(), self.store.redis.pipeline(transaction=False) as pipeline:
+            pipeline.hset(self.key, "last_heartbeat", utcformat(self.last_heartbeat))
+            pipeline.hincrby(self.key, "successful_job_count", done)
+            pipeline.hincrby(self.key, "failed_job_count", failed)
+            pipeline.expire(self.key, life)
+            is_new = pipeline.execute()[0]
+            if is_new:  # Redis was emptied, or this worker was silent for too long
+                record: dict[Any, Any] = {**self.serialize(), "state": self.get_state()}
+                pipeline.hset(self.key, mapping=record)
+                pipeline.expire(self.key, life)
+                register(self, pipeline)
+                pipeline.execute()
+
+    def set_state(self, state: str, pipeline: Any = None) -> None:
+        """Tell rq's listings whether the worker is busy; outside of rq's pipelines only when that changes."""
+        if pipeline is not None or state != self.get_state():
+            tolerate(lambda: super(RegisteredWorker, self).set_state(state, pipeline))
+
+    def run_maintenance_tasks(self) -> None:
+        """Run rq's maintenance of plain jobs; an outage only delays it."""
+        tolerate(super().run_maintenance_tasks)
+        self.last_cleaned_at = self.last_cleaned_at or utc_now()
+
+    def check_for_suspension(self, burst: bool) -> None:
+        """Do nothing here: the claim looks at rq's suspension in the same script."""
+
+    def _pubsub_exception_handler(self, exc: Exception, pubsub: Any, pubsub_thread: Any) -> None:
+        # Without this thread hints and rq's commands would be lost for good after one hiccup.
+        log.warning("commands: %s; trying again", exc)
+        time.sleep(random.uniform(0.5, 1.5))
+
+
+def tolerate(call: Callable[[], Any], *also: type[Exception]) -> bool:
+    """Make a call that an outage of Redis may keep from happening; tell whether it did."""
+    try:
+        call()
+    except (RedisError, GhostlessError, *also) as error:
+        log.warning("%s", error)
+        return False
+    return True

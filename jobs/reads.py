@@ -165,12 +165,6 @@ class Reads:
             self.redis.set(self.keys.epoch, secrets.token_hex(4), nx=True)
             return cast(str, self.redis.get(self.keys.epoch))
 
-    def newest_entry(self) -> str:
-        """Return the id of the newest entry of the history; "0-0" when there is none."""
-        with translated():
-            newest = cast(list[tuple[str, Any]], self.redis.xrevrange(self.keys.history, count=1))
-        return newest[0][0] if newest else "0-0"
-
     def ping(self) -> None:
         """Raise RedisUnavailable when Redis does not answer."""
         with translated():

@@ -334,7 +334,7 @@ def test_a_cursor_that_leads_nowhere_is_told(
 ) -> None:
     """`reset` instead of a silent hole; after it the stream is live from now, with a cursor that works."""
     task_id = submitted(client)
-    given = cursor.format(epoch=reads.epoch(), newest=reads.newest_entry())
+    given = cursor.format(epoch=reads.epoch(), newest=client.get(task_id).cursor)
     for path in (of(task_id), "/api/events?owner=ann", "/api/events"):
         with EventStream(web.url + path, given) as stream:
             first = stream.next()

@@ -1,5 +1,6 @@
 """What is installed elsewhere: the wheel, alone in a fresh environment; and the Makefile's first steps."""
 
+import json
 import os
 import shutil
 import site
@@ -10,6 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from redis import Redis
+from redis_server import RedisServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -80,6 +83,24 @@ def test_the_installed_command_works(installed: Path, tmp_path: Path) -> None:
     place = run(installed / "python", "-c", "import ghostless.jobs.cli as cli; print(cli.__file__)", cwd=tmp_path)
     assert Path(place.strip()).is_relative_to(installed.parent)
     assert "stateDiagram" in run(installed / "ghostless", "diagram", cwd=tmp_path)
+
+
+def test_an_installed_worker_runs_a_task(
+    installed: Path, tmp_path: Path, redis: Redis, redis_server: RedisServer
+) -> None:
+    """From publish to submit to SUCCESS with the wheel alone, its scripts on a real Redis and its warm horse."""
+    (tmp_path / "my_tasks.py").write_text(
+        "from ghostless.jobs import Context, task\n"
+        "@task('wheel.add')\n"
+        "def add(ctx: Context, a: int, b: int = 1) -> int:\n"
+        "    return a + b\n"
+    )
+    ghostless = (installed / "ghostless", "--redis-url", redis_server.url)
+    run(*ghostless, "types", "publish", "--tasks", "my_tasks", cwd=tmp_path)
+    run(*ghostless, "submit", "wheel.add", "--id", "sum", "-p", "a=2", cwd=tmp_path)
+    run(*ghostless, "worker", "default", "--tasks", "my_tasks", "--burst", cwd=tmp_path)
+    shown = json.loads(run(*ghostless, "status", "sum", "--json", cwd=tmp_path))
+    assert ("SUCCESS", 3) == (shown["state"], shown["result"])
 
 
 def test_the_installed_scripts_render(installed: Path, tmp_path: Path) -> None:

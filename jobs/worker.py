@@ -26,8 +26,9 @@ from rq.utils import now as utc_now
 from rq.worker.base import WorkerStatus
 
 from ..statemachine import Event, Reason
+from .claims import Claims
 from .connection import BLOCK
-from .errors import GhostlessError, RedisFull, RedisUnavailable
+from .errors import RedisUnavailable
 from .messages import Answer, Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
 from .registered import RegisteredWorker, tolerate
 from .reporter import Reporter
@@ -38,9 +39,6 @@ from .supervisor import Shutdown, Supervisor, settle
 from .workspace import Workspace
 
 log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one set-up serves both
-
-LONGEST_PAUSE = 2.0
-"""Seconds between two tries while Redis does not answer."""
 
 MISFITS = 3
 """Tasks in a row that could not be run here, after which the worker ends: others may be able to."""
@@ -66,7 +64,7 @@ class Worker(RegisteredWorker):
         self._reporter: Reporter | None = None
         self._workspace: Workspace | None = None
         self._stable = Stable(self.store, lambda: self.shutdown.requested, self._on_line)
-        self._next: Claimed | PlainJob | None = None
+        self._claims = Claims(self.store, self.actor, give_up=lambda: self.shutdown.requested)
         self._jobs_left: int | None = None
         self._plain_job = False
         self._misfits = 0  # tasks in a row that this machine could not run
@@ -100,21 +98,13 @@ class Worker(RegisteredWorker):
 
     def teardown(self) -> None:
         """Give back what is held, end the horse, and leave rq's registry."""
-        self._give_back()
+        self._claims.give_back()
         self._stable.retire(self.settings.grace)
         if self._reporter and self._reporter.is_alive():
             self._reporter.stop()
         if self._workspace:
             self._workspace.close()
         tolerate(super().teardown)
-
-    def _give_back(self) -> None:
-        following, self._next = self._next, None
-        if isinstance(following, Claimed):
-            ending = Ending(Event.SUSPEND, Reason.SHUTDOWN, "given back, not begun")
-            tolerate(lambda: self.store.finish(following.held, ending, self.actor))
-        elif following:
-            tolerate(lambda: self.store.put_back(following))
 
     def _on_line(self, stream: TextIO, line: str) -> None:
         task_id = self._reporter.task_id if self._reporter else None
@@ -162,7 +152,7 @@ class Worker(RegisteredWorker):
     def _horse_is_ready(self) -> bool:
         if self._stable.is_ready:
             return True
-        self._give_back()
+        self._claims.give_back()
         try:
             self._stable.fresh_horse()
         except HorseBroken as error:
@@ -177,7 +167,7 @@ class Worker(RegisteredWorker):
         while not self.shutdown.requested and self._misfits < MISFITS:
             if not self._horse_is_ready():
                 continue
-            reply = self._claim()
+            reply = self._claims.take(self._wish())
             taken = self._take(reply)
             is_idle_for_long = max_idle_time is not None and time.monotonic() - idle_since >= max_idle_time
             self._ended_well = timeout is None or is_idle_for_long or self._jobs_left == 1
@@ -185,23 +175,6 @@ class Worker(RegisteredWorker):
                 return taken
             self._idle(reply)
         self._ended_well = self.shutdown.requested
-        return None
-
-    def _claim(self) -> ClaimReply | None:
-        following, self._next = self._next, None
-        if following:
-            return following
-        claim = Claim.new(self.name, [queue.name for queue in self._ordered_queues])
-        pause = 0.1
-        while not self.shutdown.requested:
-            try:
-                return self.store.claim(claim)
-            except (RedisUnavailable, RedisFull) as error:
-                log.warning("%s; trying again", error)
-            except GhostlessError as error:
-                log.error("%s", error)
-            time.sleep(pause * random.uniform(0.5, 1))
-            pause = min(LONGEST_PAUSE, 2 * pause)
         return None
 
     def _take(self, reply: ClaimReply | None) -> Taken | None:
@@ -301,8 +274,7 @@ class Worker(RegisteredWorker):
             self.store, reporter, claimed, ending, self.actor, next_claim=self._next_claim(), give_up=self._give_up
         )
         self._count(claimed, ending, answer)
-        if isinstance(reply, Claimed | PlainJob):
-            self._next = reply
+        self._claims.keep(reply)
 
     def _count(self, claimed: Claimed, ending: Ending, answer: Answer | None) -> None:
         has_failed = ending.event in (Event.FAIL, Event.TIMEOUT)
@@ -316,6 +288,9 @@ class Worker(RegisteredWorker):
         no_more = self._jobs_left is not None and self._jobs_left <= 0
         if no_more or self.shutdown.requested or not self._stable.is_ready:
             return None
+        return self._wish()
+
+    def _wish(self) -> Claim:
         return Claim.new(self.name, [queue.name for queue in self._ordered_queues])
 
     def _give_up(self) -> bool:

@@ -28,6 +28,7 @@ FLOORS = {
     4: (
         *(
             "jobs.worker",
+            "jobs.claims",
             "jobs.registered",
             "jobs.horse",
             "jobs.execution",

@@ -1,0 +1,60 @@
+"""What a worker claims: it asks until Redis answers, and gives back what it cannot begin."""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..statemachine import Event, Reason
+from .errors import GhostlessError, RedisFull, RedisUnavailable
+from .messages import Claim, Claimed, ClaimReply, Ending, PlainJob
+from .registered import tolerate
+from .store import Store
+
+log = logging.getLogger("rq.worker.ghostless")
+
+LONGEST_PAUSE = 2.0
+"""Seconds between two tries while Redis does not answer."""
+
+
+@dataclass(slots=True)
+class Claims:
+    """The claims of one worker. `give_up` tells that it wants nothing more."""
+
+    store: Store
+    actor: str
+    give_up: Callable[[], bool]
+    _kept: Claimed | PlainJob | None = None
+
+    def take(self, claim: Claim) -> ClaimReply | None:
+        """Return what was claimed before and kept, else what Redis answers; None when the worker gave up."""
+        kept, self._kept = self._kept, None
+        return kept or self._ask(claim)
+
+    def keep(self, reply: ClaimReply | None) -> None:
+        """Keep what was claimed together with the end of the task before."""
+        if isinstance(reply, Claimed | PlainJob):
+            self._kept = reply
+
+    def give_back(self) -> None:
+        """Give back what is kept and not begun."""
+        kept, self._kept = self._kept, None
+        if isinstance(kept, Claimed):
+            ending = Ending(Event.SUSPEND, Reason.SHUTDOWN, "given back, not begun")
+            tolerate(lambda: self.store.finish(kept.held, ending, self.actor))
+        elif kept:
+            tolerate(lambda: self.store.put_back(kept))
+
+    def _ask(self, claim: Claim) -> ClaimReply | None:
+        pause = 0.1
+        while not self.give_up():
+            try:
+                return self.store.claim(claim)
+            except (RedisUnavailable, RedisFull) as error:
+                log.warning("%s; trying again", error)
+            except GhostlessError as error:
+                log.error("%s", error)
+            time.sleep(pause * random.uniform(0.5, 1))
+            pause = min(LONGEST_PAUSE, 2 * pause)
+        return None

@@ -11,8 +11,10 @@ from redis import Redis
 
 from ..statemachine import STORED, Event, Reason, State
 from .catalog import Catalog, PublishedType
+from .circumstances import circumstances
 from .connection import connect
 from .errors import Fault, GhostlessError, IllegalMove, InvalidTask, QueueNotFound, TaskConflict, TaskNotFound
+from .explanation import Explanation, explain
 from .fleet import Member, members
 from .messages import Answer, Submission
 from .model import Entry, Task
@@ -158,6 +160,10 @@ class Client:
     def history(self, task_id: str) -> list[Entry]:
         """Return every move of a task, oldest first. Raises TaskNotFound, CorruptRecord."""
         return self.reads.history(task_id)
+
+    def explain(self, task_id: str) -> Explanation:
+        """Say why a task is where it is, what happens next and when. Raises TaskNotFound, CorruptRecord."""
+        return explain(circumstances(self.reads, task_id))
 
     def log(self, task_id: str) -> list[str]:
         """Return the last lines that a task's handler printed or logged, oldest first. Raises TaskNotFound."""

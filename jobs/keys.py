@@ -158,6 +158,11 @@ class Keys:
         """pub/sub channel: commands to one worker."""
         return PUBSUB_CHANNEL_TEMPLATE % worker_id
 
+    @staticmethod
+    def rq_suspended() -> str:
+        """string: there while `rq suspend` holds."""
+        return WORKERS_SUSPENDED
+
 
 # What the scripts build names of: prefix and id, and names that stand for themselves.
 _BY_ID = (
@@ -175,6 +180,6 @@ def script_names(keys: Keys) -> dict[str, str]:
         **{name: getattr(keys, name) for name in _FIXED},
         **{name: getattr(keys, name)("") for name in _BY_ID},
         "rq_queues": Queue.redis_queues_keys,
-        "rq_suspended": WORKERS_SUSPENDED,
+        "rq_suspended": keys.rq_suspended(),
         "rq_intermediate_suffix": IntermediateQueue.get_intermediate_queue_key(""),
     }

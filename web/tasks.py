@@ -103,6 +103,13 @@ def history(given_id: str) -> ResponseReturnValue:
     return jsonify(task=given_id, entries=[entry.to_dict() for entry in entries], cursor=f"{epoch}.{newest}")
 
 
+@routes.get("/<given_id>/explain")
+def explain(given_id: str) -> ResponseReturnValue:
+    """Say why a task is where it is, what happens next and when, and what a person can do."""
+    read_query(NoQuery)
+    return jsonify(desk().client.explain(task_id(given_id)).to_dict())
+
+
 @routes.post("/<given_id>/<any(cancel, pause, resume, retry):action>")
 def act(given_id: str, action: str) -> ResponseReturnValue:
     """Cancel, pause, resume or retry: 200 when that is done or was so already, 202 when the worker has to confirm."""

@@ -8,6 +8,7 @@ VERBS = {
     "Tasks": {
         "submit": Verb("submit:submit", "Accept a task and print its id."),
         "status": Verb("show:status", "Show one task: its state, and what happens next."),
+        "explain": Verb("show:explain", "Say why a task is where it is, and what happens next."),
         "list": Verb("show:list_tasks", "List tasks, the latest change first."),
         "history": Verb("show:history", "Show every move of a task."),
         "log": Verb("show:show_log", "Show what the handler of a task printed."),

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...statemachine import State
+from ..spans import distance
 
 STYLES: dict[str, str] = {
     State.PENDING: "cyan",
@@ -136,21 +137,6 @@ def clock(at: int | None) -> str:
 def when(at: int | None, now: int) -> str:
     """Return a time in ms as the local clock shows it, and how far it is from now."""
     return "" if at is None else f"{clock(at)} ({distance(at, now)})"
-
-
-def distance(at: int, now: int) -> str:
-    """Return how far a time is from now: "12 s ago", "in 5 min"."""
-    span = duration(abs(now - at))
-    return f"{span} ago" if at <= now else f"in {span}"
-
-
-def duration(ms: int) -> str:
-    """Return a length of time with the unit that fits it."""
-    seconds = ms / 1000
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def value(given: object, longest: int = 400) -> str:

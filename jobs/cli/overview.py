@@ -9,8 +9,9 @@ from ...statemachine import RUNNING
 from ..client import PAGE_LIMIT, Client, Filter
 from ..fleet import Member, serving
 from ..model import Task
+from ..spans import distance
 from .options import as_name
-from .output import Column, distance, show_fields, show_table
+from .output import Column, show_fields, show_table
 from .session import Session, json_option, pass_session, print_json
 
 

@@ -6,12 +6,12 @@ import click
 
 from ...statemachine import Reason, State
 from ..client import PAGE_LIMIT, Filter
-from ..fleet import serving
+from ..explanation import Explanation
 from ..model import Entry, Task
 from ..reads import Damaged
+from ..spans import distance
 from .options import as_state
-from .outlook import Around, outlook
-from .output import Column, clean, clock, distance, percent, show_fields, show_table, value, when
+from .output import Column, clean, clock, percent, show_fields, show_table, value, when
 from .session import Session, json_option, pass_session, print_json
 
 
@@ -29,27 +29,16 @@ def status(session: Session, task_id: str, as_json: bool) -> None:
     if as_json:
         print_json(task.to_dict())
     else:
-        show_fields(described(task, _around(session, task)))
+        show_fields(described(task, session.client.explain(task_id), session.now()))
 
 
-def _around(session: Session, task: Task) -> Around:
-    reads = session.client.reads
-    return Around(
-        now=session.now(),
-        queue_paused=reads.queues().get(task.queue) == "paused",
-        workers=serving(task.queue, session.client.workers()),
-        watchdog=bool(reads.watchdog()),
-    )
-
-
-def described(task: Task, around: Around) -> list[tuple[str, str]]:
+def described(task: Task, account: Explanation, now: int) -> list[tuple[str, str]]:
     """Return what a person wants to know of a task, the most wanted first."""
-    now = around.now
     return [
         ("task", task.id),
         ("state", task.state),
         ("since", when(task.entered_at, now)),
-        ("next", outlook(task, around)),
+        ("next", _next(account, now)),
         ("progress", _progress(task, now)),
         ("attempt", _attempts(task)),
         ("reason", "" if task.reason in _PLAIN else task.reason or ""),
@@ -64,6 +53,10 @@ def described(task: Task, around: Around) -> list[tuple[str, str]]:
         ("submitted", when(task.submitted_at, now)),
         ("started", when(task.started_at, now)),
     ]
+
+
+def _next(account: Explanation, now: int) -> str:
+    return account.next + (f": {when(account.next_at, now)}" if account.next_at else "")
 
 
 _PLAIN = (Reason.USER, Reason.POLICY)
@@ -86,6 +79,33 @@ def _attempts(task: Task) -> str:
     counted = ((task.failures, "failed"), (task.timeouts, "ran out of time"), (task.losses, "lost their process"))
     ended = ", ".join(f"{number} {what}" for number, what in counted if number)
     return f"{task.attempt} ({ended})" if ended else str(task.attempt or "")
+
+
+@click.command()
+@click.argument("task_id", metavar="ID")
+@json_option
+@pass_session
+def explain(session: Session, task_id: str, as_json: bool) -> None:
+    """Say why a task is where it is, what happens next and when, and what you can do.
+
+    \b
+    Example: ghostless explain 01a229e67abf7fce825b6252ed753bbc
+    """
+    account = session.client.explain(task_id)
+    if as_json:
+        print_json(account.to_dict())
+        return
+    now = session.now()
+    fields = [
+        ("task", account.id),
+        ("state", account.state),
+        ("since", when(account.since, now)),
+        ("why", account.why),
+        ("next", _next(account, now)),
+    ]
+    fields += [("evidence" if index == 0 else "", line) for index, line in enumerate(account.evidence)]
+    fields += [("you can", ", ".join(f"ghostless {action} {account.id}" for action in account.actions))]
+    show_fields(fields)
 
 
 @click.command("log")

@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from ..catalog import PublishedType
+from ..spans import duration
 from ..stable import Horse, HorseBroken
 from .lazy import Failed
 from .modules import told_broken
-from .output import Column, duration, show_table
+from .output import Column, show_table
 from .session import Session, json_option, pass_session, print_json
 
 

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 FLOORS = {
-    0: ("statemachine", "lua", "jobs.errors", "jobs.settings", "jobs.keys", "jobs.names"),
+    0: ("statemachine", "lua", "jobs.errors", "jobs.settings", "jobs.keys", "jobs.names", "jobs.spans"),
     1: (
         *(
             "jobs.connection",
@@ -23,7 +23,15 @@ FLOORS = {
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
         *("jobs.tether", "jobs.workspace", "jobs.output", "jobs.processes"),
     ),
-    2: ("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
+    2: (
+        "jobs.store",
+        "jobs.reads",
+        "jobs.catalog",
+        "jobs.submission",
+        "jobs.fleet",
+        "jobs.circumstances",
+        "jobs.explanation",
+    ),
     3: ("jobs.client",),
     4: (
         *(

@@ -1,0 +1,108 @@
+"""What surrounds a task at one moment: its lease, its queue, who serves it, who watches, what Redis allows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from ..statemachine import RUNNING, WAITING_FOR_TIME, State
+from .errors import GhostlessError
+from .fleet import Member, members
+from .keys import Keys
+from .model import Entry, Task
+from .reads import Damaged, Reads
+from .scripts import translated
+
+RECENT = 30
+"""Tasks that ended last, whose durations tell how long another one may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is known around a task. Times are ms since 1970 by Redis' clock, durations ms; None is "there is none"."""
+
+    now: int
+    task: Task
+    history: Sequence[Entry] = ()
+    queue_paused: bool = False
+    suspended: bool = False  # all workers, by `rq suspend`
+    workers: Sequence[Member] = ()  # those that listen on its queue
+    position: int | None = None  # in its queue, from 1
+    pending: int = 0  # tasks in its queue
+    lease: int | None = None  # what is left of it
+    look_at: int | None = None  # when the watchdog looks at it next
+    judge_from: int | None = None  # until when the watchdog judges no lease, after an outage
+    swept_at: int | None = None  # when a watchdog swept last
+    refuses: str = ""  # why Redis takes no writes now
+    usual: int | None = None  # how long tasks of this type ran lately
+
+
+def circumstances(reads: Reads, task_id: str) -> Circumstances:
+    """Look at everything around a task. Raises TaskNotFound, CorruptRecord, RedisUnavailable."""
+    task, history = reads.task(task_id), reads.history(task_id)
+    found = _look(reads, task)
+    return Circumstances(
+        task=task,
+        history=history,
+        workers=[member for member in members(reads.redis) if task.queue in member.queues],
+        refuses=_refuses(reads),
+        usual=_usual(reads, task) if task.state is State.PENDING else None,
+        **found,
+    )
+
+
+def _look(reads: Reads, task: Task) -> dict[str, Any]:
+    keys = reads.keys
+    with translated(), reads.redis.pipeline(transaction=False) as pipeline:
+        pipeline.time()
+        pipeline.hget(keys.queues, task.queue)
+        pipeline.exists(Keys.rq_suspended())
+        pipeline.zrank(keys.pending(task.queue), task.id)
+        pipeline.zcard(keys.pending(task.queue))
+        pipeline.pttl(keys.heartbeat(task.id))
+        pipeline.zscore(keys.deadlines if task.state in RUNNING else keys.due, task.id)
+        time, queue, suspended, rank, pending, lease, score = pipeline.execute()
+    trace: Mapping[str, Any] = reads.watchdog() or {}
+    return {
+        "now": time[0] * 1000 + time[1] // 1000,
+        "queue_paused": queue == "paused",
+        "suspended": bool(suspended),
+        "position": None if rank is None else rank + 1,
+        "pending": pending,
+        "lease": lease if task.state in RUNNING and lease > 0 else None,
+        "look_at": int(score) if score is not None and task.state in RUNNING | WAITING_FOR_TIME else None,
+        "judge_from": trace.get("judge_from"),
+        "swept_at": trace.get("swept_at"),
+    }
+
+
+def _refuses(reads: Reads) -> str:
+    try:
+        with translated():
+            server = reads.redis.info()
+    except GhostlessError:  # not allowed to ask, as with some managed servers
+        return ""
+    return refusal(server)
+
+
+def refusal(server: Mapping[str, Any]) -> str:
+    """Return why a Redis with this INFO takes no writes; "" when it does."""
+    if server.get("role") == "slave":
+        return "it is a read-only replica"
+    limit = server.get("maxmemory", 0)
+    if limit and server.get("used_memory", 0) >= limit and server.get("maxmemory_policy") == "noeviction":
+        return f"it is at its memory limit of {limit // 2**20} MiB"
+    if server.get("rdb_last_bgsave_status") == "err" or server.get("aof_last_write_status") == "err":
+        return "it cannot write to its disk"
+    return ""
+
+
+def _usual(reads: Reads, task: Task) -> int | None:
+    places = reads.listed([State.SUCCESS], None, None, RECENT)
+    ended = reads.tasks([place.task_id for place in places])
+    spans = [
+        other.entered_at - other.started_at
+        for other in ended
+        if not isinstance(other, Damaged) and other.queue == task.queue and other.started_at
+    ]
+    return round(median(spans)) if spans else None

@@ -1,0 +1,77 @@
+"""`explain` over real records: what the client gathers, and how the command line and the API tell it."""
+
+import json
+
+import pytest
+from ghostless.jobs.circumstances import circumstances
+from ghostless.jobs.client import Client
+from ghostless.jobs.errors import TaskNotFound
+from ghostless.jobs.store import Store
+from ghostless.statemachine import Event, Policy
+from redis import Redis
+from web_tools import Hand
+
+
+@pytest.fixture
+def hand(store: Store, client: Client) -> Hand:
+    """A worker that does what the test says, and a type to submit."""
+    store.publish_types({"work": {"queue": "work", "policy": Policy().pack(), "schema": {}, "description": ""}})
+    return Hand(store)
+
+
+def test_place_and_estimate(client: Client, hand: Hand) -> None:
+    """A waiting task is told its place; how long tasks took lately is only said of those of its queue."""
+    client.submit("work")
+    hand.run()
+    ids = [client.submit("work").task_id for _ in range(3)]
+    around = circumstances(client.reads, ids[1])
+    assert (2, 3) == (around.position, around.pending)
+    assert around.usual is not None
+    assert "no worker listens on its queue work" == client.explain(ids[1]).why
+
+
+def test_a_running_task(client: Client, hand: Hand, redis: Redis) -> None:
+    """The lease is looked at, not only the state: when it is gone, that is what is told."""
+    task_id = client.submit("work").task_id
+    hand.start()
+    assert "the worker hand runs attempt 1" == client.explain(task_id).why
+    redis.delete(client.store.keys.heartbeat(task_id))
+    assert "has gone silent" in client.explain(task_id).why
+    client.store.sweep("watchdog:test")
+    told = client.explain(task_id)
+    assert "the watchdog takes it away" in told.next
+    assert told.next_at is not None
+
+
+def test_a_retry_names_what_failed(client: Client, hand: Hand) -> None:
+    """The cause of the last attempt is the reason of the wait."""
+    task_id = client.submit("work").task_id
+    hand.run(event=Event.FAIL, message="ValueError: no model")
+    told = client.explain(task_id)
+    assert "attempt 1 ended: ValueError: no model" == told.why
+    assert client.get(task_id).due_at == told.next_at
+    assert "failures so far: 1; retried at most 3 times" in told.evidence
+
+
+def test_a_full_redis(client: Client, hand: Hand, redis: Redis) -> None:
+    """That nothing moves because Redis is full is told of every task that should move."""
+    task_id = client.submit("work").task_id
+    redis.config_set("maxmemory", 1)
+    try:
+        assert "its memory limit" in client.explain(task_id).next
+    finally:
+        redis.config_set("maxmemory", 0)
+
+
+def test_an_unknown_and_a_purged_task(client: Client) -> None:
+    """What is not there is said to be not there, never done."""
+    with pytest.raises(TaskNotFound):
+        client.explain("nobody")
+
+
+def test_json_form(client: Client, hand: Hand) -> None:
+    """The answer is JSON as it stands."""
+    task_id = client.submit("work").task_id
+    told = json.loads(json.dumps(client.explain(task_id).to_dict()))
+    assert {"id", "state", "since", "why", "next", "next_at", "evidence", "actions"} == set(told)
+    assert task_id == told["id"]

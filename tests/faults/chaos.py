@@ -1,0 +1,341 @@
+"""A chaos run: a mixed load, and a random fault every second; then nothing may be lost, doubled or untold.
+
+`make chaos SECONDS=60 SEED=7`. The same seed chooses the same faults and the same load.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from audit import audit
+from faults.chaos_faults import FAULTS, Target
+from fleet import QUICK, Fleet
+from ghostless.jobs.client import Client
+from ghostless.jobs.connection import connect
+from ghostless.jobs.errors import GhostlessError, RedisFull, RedisRefused, RedisUnavailable
+from ghostless.jobs.settings import Settings
+from ghostless.statemachine import FINAL, RUNNING, Event, State
+from redis.exceptions import RedisError
+from redis_server import RedisServer
+
+WORKERS, WATCHDOGS = 3, 2
+PAUSE = 0.15
+"""Seconds between two submits."""
+
+FROZEN = 0.75 * float(QUICK["GHOSTLESS_LEASE"])
+"""Seconds between two notes of an attempt that was frozen."""
+
+LAST_MOMENTS = 0.3
+"""Seconds that a thawed process may go on until it ends itself."""
+
+KINDS = ("quick", "quick", "long", "failing", "cancelled", "paused")
+PARAMS: dict[str, dict[str, Any]] = {
+    "quick": {"seconds": 0.0},
+    "long": {"seconds": 1.0},
+    "failing": {"seconds": 0.1, "failures": 2},
+    "cancelled": {"seconds": 1.0},
+    "paused": {"seconds": 0.6},
+}
+
+
+@dataclass
+class Report:
+    """What a run found out."""
+
+    accepted: int
+    faults: Counter[str]
+    states: Counter[str]
+    violations: list[str]
+    overlaps: list[str]
+    wrong_ends: list[str]
+    stale_writes: int
+    restarts: list[float]  # seconds from the death of a task's process to its next attempt
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every promise held."""
+        return not (self.violations or self.overlaps or self.wrong_ends)
+
+    def __str__(self) -> str:
+        lost = sum(violation.startswith("a:") for violation in self.violations)
+        illegal = sum(violation.startswith("e:") for violation in self.violations)
+        lines = [
+            f"faults            {dict(sorted(self.faults.items()))}",
+            f"accepted          {self.accepted}",
+            f"ended             {dict(sorted(self.states.items()))}",
+            f"lost              {lost}",
+            f"illegal histories {illegal}",
+            f"overlaps          {len(self.overlaps)}",
+            f"wrong ends        {len(self.wrong_ends)}",
+            f"audit violations  {len(self.violations)}",
+            f"stale writes      {self.stale_writes} refused",
+            f"death to restart  {_spread(self.restarts)}",
+        ]
+        return "\n".join([*lines, *self.violations[:20], *self.overlaps[:20], *self.wrong_ends[:20]])
+
+
+def _spread(seconds: list[float]) -> str:
+    if len(seconds) < 2:
+        return f"{len(seconds)} seen"
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+    return f"p50 {cuts[49]:.1f} s, p99 {cuts[98]:.1f} s, max {max(seconds):.1f} s ({len(seconds)} seen)"
+
+
+@dataclass
+class Chaos:
+    """One run in one folder."""
+
+    folder: Path
+    seconds: float
+    seed: int
+    accepted: dict[str, str] = field(default_factory=dict)  # id -> kind
+    cancelled: set[str] = field(default_factory=set)  # whose cancel was answered "moved"
+    faults: Counter[str] = field(default_factory=Counter)
+    deaths: list[tuple[str, float]] = field(default_factory=list)  # task, time of its process' death
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+        self.trace = self.folder / "trace"
+        self.trace.mkdir()
+        redis = self.folder / "redis"
+        redis.mkdir()
+        self.server = RedisServer(redis, durable=True).start()
+        self.fleet = Fleet(self.server.url, self.folder)
+        self.target = Target(self.server, {}, {}, self.chance)
+        self.settings = Settings.from_environment({**QUICK, "GHOSTLESS_REDIS_URL": self.server.url})
+        self._stop = threading.Event()
+
+    def run(self) -> Report:
+        """Load, break, wait until all is over, and look."""
+        self._keep_alive()
+        _insist(lambda: self._assert_published())
+        people = [threading.Thread(target=self._submit), threading.Thread(target=self._wish)]
+        for person in people:
+            person.start()
+        try:
+            self._break_things()
+        finally:
+            self._stop.set()
+            for person in people:
+                person.join()
+        self._await_ends()
+        return self._report()
+
+    def _assert_published(self) -> None:
+        if "chaos.work" not in Client(self.settings).types():
+            raise RedisUnavailable(TimeoutError("no worker has published yet"))
+
+    def _keep_alive(self) -> None:
+        """Start what does not run, as a service manager does."""
+        for number in range(WORKERS):
+            name = f"w{number}"
+            if name not in self.target.workers or self.target.workers[name].poll() is not None:
+                self.target.workers[name] = self.fleet.worker(tasks="faults.chaos_tasks")
+        for number in range(WATCHDOGS):
+            name = f"d{number}"
+            if name not in self.target.watchdogs or self.target.watchdogs[name].poll() is not None:
+                self.target.watchdogs[name] = self.fleet.watchdog()
+
+    def _break_things(self) -> None:
+        ends_at = time.monotonic() + self.seconds
+        undoings: list[tuple[float, Callable[[], object]]] = []
+        while time.monotonic() < ends_at:
+            fault = self.chance.choice(FAULTS)
+            self.faults[fault.__name__] += 1
+            held = self._held() if fault.__name__.startswith("kill_") else []
+            now = time.time()
+            undo = _attempted(lambda fault=fault: fault(self.target))
+            self.deaths += [(task_id, now) for task_id in held]
+            if undo:
+                undoings.append((time.monotonic() + undo[0], undo[1]))
+            until = time.monotonic() + 1
+            while time.monotonic() < until:
+                undoings = _undone(undoings)
+                self._keep_alive()
+                time.sleep(0.05)
+        for _, undo in undoings:
+            _insist(undo)
+
+    def _held(self) -> list[str]:
+        try:
+            with connect(self.settings) as redis:
+                keys = Client(self.settings, redis).store.keys
+                return [task_id for state in RUNNING for task_id in redis.zrange(keys.state(state), 0, -1)]
+        except RedisError:
+            return []
+
+    # People
+
+    def _submit(self) -> None:
+        chance, client = random.Random(self.seed + 1), Client(self.settings)
+        number = 0
+        while not self._stop.is_set():
+            kind, task_id = chance.choice(KINDS), f"chaos-{number}"
+            params = PARAMS[kind] | {"trace": str(self.trace)}
+            _insist(lambda: client.submit("chaos.work", params, id=task_id))  # noqa: B023
+            self.accepted[task_id] = kind
+            number += 1
+            time.sleep(PAUSE)
+
+    def _wish(self) -> None:
+        """Cancel and pause what is to be; resume what was paused."""
+        chance, client = random.Random(self.seed + 2), Client(self.settings)
+        seen: set[str] = set()
+        while not self._stop.is_set():
+            time.sleep(chance.uniform(0.05, 0.4))
+            for task_id, kind in list(self.accepted.items()):
+                if task_id not in seen and kind in ("cancelled", "paused") and chance.random() < 0.4:
+                    seen.add(task_id)
+                    self._ask(client, task_id, kind)
+            self._resume_paused(client)
+
+    def _ask(self, client: Client, task_id: str, kind: str) -> None:
+        try:
+            answer = _insist(lambda: getattr(client, {"cancelled": "cancel", "paused": "pause"}[kind])(task_id))
+        except GhostlessError:  # it has ended already
+            return
+        if kind == "cancelled" and answer.word in ("moved", "already") and answer.state != State.SUCCESS:
+            self.cancelled.add(task_id)
+
+    def _resume_paused(self, client: Client) -> None:
+        for task in _insist(lambda: client.reads.listed([State.PAUSED], None, None, 100)):
+            try:
+                _insist(lambda task=task: client.resume(task.task_id))
+            except GhostlessError:
+                continue
+
+    # The end
+
+    def _await_ends(self, patience: float = 60.0) -> None:
+        client, until = Client(self.settings), time.monotonic() + patience
+        while time.monotonic() < until:
+            self._keep_alive()
+            self._resume_paused(client)
+            counts = _insist(client.counts)
+            if sum(count for state, count in counts.items() if state not in FINAL) == 0:
+                return
+            time.sleep(0.1)
+
+    def _report(self) -> Report:
+        client = Client(self.settings)
+        with connect(self.settings) as redis:
+            violations = audit(redis, client.store.keys, self.accepted)
+            stale = int(redis.hget(client.store.keys.ledger, "stale_writes") or 0)
+        states = {task_id: client.get(task_id).state for task_id in self.accepted}
+        return Report(
+            accepted=len(self.accepted),
+            faults=self.faults,
+            states=Counter(map(str, states.values())),
+            violations=violations,
+            overlaps=[overlap for path in sorted(self.trace.iterdir()) for overlap in _overlaps(path)],
+            wrong_ends=[f"{task_id} ({self.accepted[task_id]}) ended {state}" for task_id, state in states.items()
+                        if state is not self._due_end(task_id)],
+            stale_writes=stale,
+            restarts=list(self._restarts(client)),
+        )  # fmt: skip
+
+    def _due_end(self, task_id: str) -> State:
+        return State.CANCELLED if task_id in self.cancelled else State.SUCCESS
+
+    def _restarts(self, client: Client) -> Iterator[float]:
+        for task_id, died_at in self.deaths:
+            starts = [entry.at / 1000 for entry in client.history(task_id) if entry.event == Event.START]
+            later = [at for at in starts if at > died_at]
+            ended = [entry for entry in client.history(task_id) if entry.reason in ("heartbeat_lost", "crashed")]
+            if later and any(died_at < entry.at / 1000 <= later[0] for entry in ended):
+                yield later[0] - died_at
+
+    def close(self) -> list[str]:
+        """End every process; return what outlived it."""
+        left = self.fleet.end()
+        self.server.stop()
+        return left
+
+
+def _undone(undoings: list[tuple[float, Callable[[], object]]]) -> list[tuple[float, Callable[[], object]]]:
+    """Undo what is due; return what is not, or could not be."""
+    now = time.monotonic()
+    left = [entry for entry in undoings if entry[0] > now]
+    for at, undo in undoings:
+        if at <= now and _attempted(lambda undo=undo: (undo(), True)[1]) is None:
+            left.append((now + 0.2, undo))
+    return left
+
+
+def _attempted(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except RedisError:  # another fault is at work
+        return None
+
+
+def _insist(call: Callable[[], Any]) -> Any:
+    """Make a call until Redis takes it, as a careful user does: the same call again is safe."""
+    while True:
+        try:
+            return call()
+        except (RedisUnavailable, RedisFull, RedisRefused, RedisError):
+            time.sleep(0.1)
+
+
+def _overlaps(trace: Path) -> Iterator[str]:
+    """Tell which attempts of a task ran at the same time as a later one."""
+    notes: dict[int, list[float]] = {}
+    for line in trace.read_text().splitlines():
+        attempt, at = line.split()
+        notes.setdefault(int(attempt), []).append(float(at))
+    ran = {attempt: (times[0], _last_run(times)) for attempt, times in notes.items()}
+    for earlier in ran:
+        for later in ran:
+            if earlier < later and ran[earlier][1] > ran[later][0]:
+                yield f"overlap: attempt {earlier} of {trace.name} still ran when attempt {later} began"
+
+
+def _last_run(times: list[float]) -> float:
+    """Return when an attempt noted something last.
+
+    A process that was frozen for longer than its lease may note once or twice more before it ends itself: the last
+    moments after such a pause do not count, as long as they are moments.
+    """
+    for index in range(len(times) - 1, 0, -1):
+        if times[index] - times[index - 1] > FROZEN:
+            return times[index - 1] if times[-1] - times[index] < LAST_MOMENTS else times[-1]
+    return times[-1]
+
+
+def run(folder: Path, seconds: float, seed: int) -> Report:
+    """Run chaos in a folder and return what it found."""
+    chaos = Chaos(folder, seconds, seed)
+    try:
+        return chaos.run()
+    finally:
+        left = chaos.close()
+        if left:
+            print("\n".join(left), file=sys.stderr)
+
+
+def main() -> int:
+    """Run chaos from the command line; 1 when a promise was broken."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    given = parser.parse_args()
+    print(f"seed {given.seed}, {given.seconds:g} s")
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    report = run(folder, given.seconds, given.seed)
+    print(report)
+    print(f"logs and traces: {folder}")
+    return 0 if report.is_clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

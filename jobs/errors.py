@@ -106,6 +106,14 @@ class QueueNotFound(GhostlessError):
         super().__init__(f"no task, task type or worker names the queue {queue!r}{hint}")
 
 
+class ScheduleNotFound(GhostlessError):
+    """No schedule has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no schedule has the name {name!r}; `ghostless schedules` lists them")
+
+
 class UnknownTaskType(GhostlessError):
     """Nobody published this task type."""
 

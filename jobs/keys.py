@@ -107,6 +107,11 @@ class Keys:
         return f"{self.prefix}types"
 
     @property
+    def schedules(self) -> str:
+        """hash: schedule -> what it submits and when, as JSON."""
+        return f"{self.prefix}schedules"
+
+    @property
     def queues(self) -> str:
         """hash: every queue that ever held a task -> "running" or "paused"."""
         return f"{self.prefix}queues"

@@ -7,6 +7,7 @@ from flask import Blueprint, jsonify
 from flask.typing import ResponseReturnValue
 
 from ..jobs.client import Client
+from ..jobs.schedules import Schedules, as_dict
 from .desk import desk
 from .models import NoBody, NoQuery, read_body, read_query
 from .names import queue_name
@@ -56,6 +57,15 @@ def types() -> ResponseReturnValue:
     """Return every task type that workers published: its queue, its policy (times in ms), its schema."""
     read_query(NoQuery)
     return jsonify(types=[asdict(kind) for _, kind in sorted(desk().client.types().items())])
+
+
+@routes.get("/schedules")
+def schedules() -> ResponseReturnValue:
+    """Return every schedule: what it submits, when it is due next, and what became of its last run."""
+    read_query(NoQuery)
+    store = desk().client.store
+    found, _ = Schedules(store.redis, store.keys).all()
+    return jsonify(schedules=[as_dict(name, schedule) for name, schedule in found.items()])
 
 
 @routes.get("/workers")

@@ -22,11 +22,13 @@ VERBS = {
         "queues": Verb("overview:queues", "List the queues; pause and resume them."),
         "workers": Verb("overview:workers", "List the workers and what they do."),
         "types": Verb("types:types", "List the task types; publish them."),
+        "schedules": Verb("schedules:schedules", "List the schedules; add, pause and remove them."),
         "diagram": Verb("diagram:diagram", "Print the state machine as a diagram."),
     },
     "Processes": {
         "worker": Verb("worker:worker", "Run tasks from queues."),
         "watchdog": Verb("watchdog:watchdog", "Move what would otherwise stand still."),
+        "scheduler": Verb("scheduler:scheduler", "Submit tasks when their schedules are due."),
         "serve": Verb("serve:serve", "Serve the HTTP API."),
     },
     "To try it out": {

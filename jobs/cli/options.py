@@ -1,8 +1,9 @@
 """Reading what was typed: each function is a click callback that refuses a value by the name of its option."""
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -32,6 +33,13 @@ def as_params(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
         except (ValueError, RecursionError):
             named[name] = value
     return named
+
+
+def all_params(params: Any, named: Mapping[str, Any]) -> Any:
+    """Return all parameters, those named one by one winning; what is no object is for the core to refuse."""
+    if params is None or isinstance(params, dict):
+        return {**cast(dict[str, Any], params or {}), **named}
+    return params
 
 
 def as_moment(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:

@@ -1,15 +1,15 @@
 """`submit`: from the command line to an accepted task, and on to its end when asked."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import click
 
 from ..client import Submitted
 from ..submission import Request
 from .follow import wait_for_end
+from .options import all_params, as_moment, as_params
 from .options import as_json as read_json
-from .options import as_moment, as_params
 from .session import Session, actor, json_option, pass_session, print_json
 
 
@@ -46,19 +46,12 @@ def submit(
     \b
     Example: ghostless submit image.generate -p prompt="a lighthouse at dusk" -p width=256 --wait
     """
-    request = Request(task_type, _params(params, named), id=task_id, **wishes)
+    request = Request(task_type, all_params(params, named), id=task_id, **wishes)
     submitted = session.client.submit_request(request, actor())
     if wait:
         wait_for_end(session.client, submitted, as_json)
     else:
         _tell(submitted, as_json)
-
-
-def _params(params: Any, named: Mapping[str, Any]) -> Any:
-    """Return all parameters, those named one by one winning; what is no object is for the core to refuse."""
-    if params is None or isinstance(params, dict):
-        return {**cast(dict[str, Any], params or {}), **named}
-    return params
 
 
 def _tell(submitted: Submitted, as_json: bool) -> None:

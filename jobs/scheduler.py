@@ -1,0 +1,154 @@
+"""The scheduler: rq-scheduler's process, which also submits tasks when their schedules are due.
+
+Plain jobs of rq-scheduler are handed over as it always did. A schedule's run is one submit under an idempotency key
+made of the schedule and its due time; only then is the schedule moved on, by compare-and-set. So a crash between the
+two, or any number of schedulers at once, neither doubles a run nor ends a schedule.
+"""
+
+import logging
+import random
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import RedisError
+from rq_scheduler import Scheduler as RqScheduler
+
+from .client import Client
+from .errors import CorruptRecord, GhostlessError, RedisFull, RedisRefused, RedisUnavailable, TaskConflict, TaskNotFound
+from .schedules import Schedule, Schedules
+
+log = logging.getLogger("ghostless.scheduler")
+
+MISSED = 60_000
+"""Milliseconds after which a run that did not begin counts as missed."""
+
+MOST_MISSED = 100
+"""Runs that `misfire="all"` makes up for at most, the newest."""
+
+LONGEST_PAUSE = 5.0
+"""Seconds between two tries while Redis does not answer."""
+
+
+class Scheduler(RqScheduler):
+    """Submits what is due, and keeps rq-scheduler's keys, lock and habits for plain jobs. `interval` is seconds."""
+
+    def __init__(self, client: Client, *, interval: float = 1.0, name: str | None = None) -> None:
+        connection = Redis.from_url(client.settings.redis_url, protocol=2)
+        super().__init__(connection=connection, name=name)
+        self._interval = interval
+        self.client = client
+        self.schedules = Schedules(client.store.redis, client.store.keys)
+        self.stopping = threading.Event()
+        self._registered = False
+
+    def run(self, burst: bool = False) -> None:
+        """Submit and hand over what is due until a signal, or once with `burst`, whatever happens to Redis."""
+        self._install_signal_handlers()
+        pause = self._interval
+        while not self.stopping.is_set():
+            try:
+                self.tick()
+                pause = self._interval
+            except (RedisError, GhostlessError) as error:
+                log.error("%s; trying again", error)
+                pause = min(LONGEST_PAUSE, 2 * pause) * random.uniform(0.5, 1)
+            if burst:
+                break
+            self.stopping.wait(pause)
+        self._depart()
+
+    def tick(self) -> None:
+        """Do once what is due. Raises RedisError, RedisUnavailable, RedisFull."""
+        if not self._registered:
+            self.register_birth()
+            self._registered = True
+        self.heartbeat()
+        self.submit_due()
+        if self.acquire_lock():
+            try:
+                self.enqueue_jobs()
+            finally:
+                self.remove_lock()
+
+    def _depart(self) -> None:
+        try:
+            self.register_death()
+        except RedisError as error:  # its entry expires by itself
+            log.warning("%s", error)
+
+    def _install_signal_handlers(self) -> None:
+        def stop(_signum: int, _frame: FrameType | None) -> None:
+            self.stopping.set()  # only a note: an exception here would cut a hand-over in two
+
+        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGTERM, stop)
+
+    # Schedules
+
+    def submit_due(self) -> int:
+        """Submit every run that is due; return how many schedules were moved on."""
+        found, now = self.schedules.all()
+        moved = 0
+        for name, schedule in found.items():
+            if isinstance(schedule, CorruptRecord):
+                log.error("%s; the others go on", schedule)
+            elif not schedule.paused and schedule.due <= now:
+                moved += self._fire(name, schedule, now)
+        return moved
+
+    def _fire(self, name: str, schedule: Schedule, now: int) -> bool:
+        after = schedule
+        for due in chosen(schedule, now):
+            after = self._submit(after, due)
+        after = replace(after, due=schedule.recurrence.next_after(now))
+        if after.last_problem and after.last_problem != schedule.last_problem:
+            log.error("schedule %s: %s", name, after.last_problem)
+        return self.schedules.advance(schedule, after)
+
+    def _submit(self, schedule: Schedule, due: int) -> Schedule:
+        hindrance = self._hindrance(schedule)
+        if hindrance:
+            return replace(schedule, last_due=due, last_problem=hindrance, skipped=schedule.skipped + 1)
+        try:
+            task_id = self._task_of(schedule, due)
+        except (RedisUnavailable, RedisFull, RedisRefused):
+            raise
+        except GhostlessError as error:  # this run cannot be; the next one may
+            return replace(schedule, last_due=due, last_problem=f"not submitted: {error}", skipped=schedule.skipped + 1)
+        return replace(schedule, last_due=due, last_task=task_id, last_problem="")
+
+    def _task_of(self, schedule: Schedule, due: int) -> str:
+        try:
+            return submit_run(self.client, schedule, f"{schedule.name}:{due}", due)
+        except TaskConflict as error:  # submitted for this time before its params were changed
+            return error.task_id
+
+    def _hindrance(self, schedule: Schedule) -> str:
+        if schedule.overlap == "allow" or schedule.last_task is None:
+            return ""
+        try:
+            task = self.client.get(schedule.last_task)
+        except (TaskNotFound, CorruptRecord):
+            return ""
+        return "" if task.is_final else f"left out: the run before, {task.id}, is {task.state}"
+
+
+def chosen(schedule: Schedule, now: int) -> Sequence[int]:
+    """Return the due times of a schedule for which a task is submitted now, the oldest first."""
+    most = MOST_MISSED if schedule.misfire == "all" else 1
+    dues = schedule.recurrence.latest(schedule.due, now, most)
+    return [due for due in dues if schedule.misfire != "skip" or now - due <= MISSED]
+
+
+def submit_run(client: Client, schedule: Schedule, key: str, due: int) -> str:
+    """Submit one run of a schedule and return the task's id. Raises GhostlessError."""
+    wishes: dict[str, Any] = {"queue": schedule.queue, "metadata": {"schedule": schedule.name, "due": due}}
+    actor = f"schedule:{schedule.name}"
+    return client.submit(
+        schedule.type, schedule.params, actor=actor, idempotency_key=f"schedule:{key}", **wishes
+    ).task_id

@@ -1,0 +1,172 @@
+"""Schedules as they stand in Redis: one hash, a JSON record each, changed only by compare-and-set."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, cast
+
+from redis import Redis
+from redis.client import Pipeline
+
+from .errors import CorruptRecord, Fault, InvalidTask, ScheduleNotFound
+from .keys import Keys
+from .names import NAME
+from .recurrence import Recurrence
+from .scripts import translated
+
+Misfire = Literal["skip", "once", "all"]
+Overlap = Literal["allow", "skip"]
+
+MISFIRES: tuple[Misfire, ...] = ("skip", "once", "all")
+OVERLAPS: tuple[Overlap, ...] = ("allow", "skip")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A task that is submitted again and again. Times are ms since 1970, by Redis' clock."""
+
+    name: str
+    type: str
+    recurrence: Recurrence
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    queue: str | None = None
+    misfire: Misfire = "once"  # what becomes of runs that nobody was there for
+    overlap: Overlap = "allow"  # whether a run may begin while the one before is not over
+    source: str = "cli"  # who registered it: a person, or "task" for @task(cron=…)
+    paused: bool = False
+    due: int = 0  # the next run
+    last_due: int | None = None
+    last_task: str | None = None
+    last_problem: str = ""
+    skipped: int = 0  # runs left out since it was registered
+
+    def check(self) -> None:
+        """Raise InvalidTask naming what cannot be used; the params are checked when the type is known."""
+        if not NAME.fullmatch(self.name):
+            raise InvalidTask([Fault("name", f"expected text matching {NAME.pattern}, got {self.name!r}")])
+        self.recurrence.check()
+
+    def pack(self) -> str:
+        """Return the stored form."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def unpack(cls, name: str, text: str) -> "Schedule":
+        """Read the stored form; what a later version added is passed over. Raises CorruptRecord."""
+        try:
+            stored: dict[str, Any] = json.loads(text)
+            known = {field.name for field in fields(cls)} - {"recurrence"}
+            given = {key: value for key, value in stored.items() if key in known}
+            return cls(recurrence=Recurrence(**stored["recurrence"]), **given)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptRecord(f"schedule {name}: {type(error).__name__} {error}") from error
+
+
+class Schedules:
+    """The schedules of one database. Every function raises RedisUnavailable when Redis does not answer."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self.redis, self._key = redis, keys.schedules
+
+    def all(self) -> tuple[dict[str, Schedule | CorruptRecord], int]:
+        """Return every schedule by name, a damaged one as its error, and the time in ms."""
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            pipeline.hgetall(self._key)
+            pipeline.time()
+            stored, time = cast(tuple[dict[str, str], tuple[int, int]], pipeline.execute())
+        return {name: _read(name, stored[name]) for name in sorted(stored)}, time[0] * 1000 + time[1] // 1000
+
+    def get(self, name: str) -> Schedule:
+        """Return one schedule. Raises ScheduleNotFound, CorruptRecord."""
+        with translated():
+            text = cast("str | None", self.redis.hget(self._key, name))
+        if text is None:
+            raise ScheduleNotFound(name)
+        return Schedule.unpack(name, text)
+
+    def put(self, schedule: Schedule) -> bool:
+        """Register a schedule or change what it does; tell whether anything changed. Raises InvalidTask.
+
+        The first run is the next due time, never at once. One that is there already with the same definition keeps
+        its due time.
+        """
+        schedule.check()
+        return self._change(schedule.name, lambda there, now: _registered(schedule, there, now))
+
+    def pause(self, name: str) -> bool:
+        """Let nothing run until it is resumed. Raises ScheduleNotFound."""
+        return self._change(name, lambda there, now: replace(_needed(name, there), paused=True))
+
+    def resume(self, name: str) -> bool:
+        """Let it run again, from its next due time on. Raises ScheduleNotFound."""
+        return self._change(name, lambda there, now: _resumed(_needed(name, there), now))
+
+    def remove(self, name: str) -> None:
+        """Forget a schedule; tasks that it submitted stay. Raises ScheduleNotFound."""
+        with translated():
+            if not self.redis.hdel(self._key, name):
+                raise ScheduleNotFound(name)
+
+    def advance(self, before: Schedule, after: Schedule) -> bool:
+        """Write what became of a due run, unless somebody else changed the schedule meanwhile."""
+        return self._change(before.name, lambda there, now: after if there == before else there)
+
+    def _change(self, name: str, change: Callable[[Schedule | None, int], Schedule | None]) -> bool:
+        changed = False
+
+        def attempt(pipeline: Pipeline) -> None:
+            nonlocal changed
+            text = cast("str | None", pipeline.hget(self._key, name))
+            seconds, micros = pipeline.time()
+            there = None if text is None else Schedule.unpack(name, text)
+            wanted = change(there, seconds * 1000 + micros // 1000)
+            changed = wanted is not None and wanted != there
+            pipeline.multi()
+            if changed and wanted:
+                pipeline.hset(self._key, name, wanted.pack())
+
+        with translated():
+            self.redis.transaction(attempt, self._key)
+        return changed
+
+
+def _read(name: str, text: str) -> Schedule | CorruptRecord:
+    try:
+        return Schedule.unpack(name, text)
+    except CorruptRecord as error:
+        return error
+
+
+def as_dict(name: str, schedule: Schedule | CorruptRecord) -> dict[str, Any]:
+    """Return the form for JSON, also of one that cannot be read."""
+    return {"name": name, "damaged": schedule.detail} if isinstance(schedule, CorruptRecord) else asdict(schedule)
+
+
+def _registered(schedule: Schedule, there: Schedule | None, now: int) -> Schedule:
+    if there is not None and _rhythm(there) == _rhythm(schedule):
+        return replace(there, **{name: getattr(schedule, name) for name in _WRITTEN})
+    anchored = replace(schedule.recurrence, start=now if schedule.recurrence.every else 0)
+    past = {name: getattr(there, name) for name in _PAST} if there else {}
+    return replace(schedule, recurrence=anchored, due=anchored.next_after(now), **past)
+
+
+_WRITTEN = ("type", "params", "queue", "misfire", "overlap", "source")
+"""What its owner wrote, beside the recurrence."""
+
+_PAST = ("paused", "last_due", "last_task", "last_problem", "skipped")
+
+
+def _rhythm(schedule: Schedule) -> Recurrence:
+    return replace(schedule.recurrence, start=0)
+
+
+def _resumed(schedule: Schedule, now: int) -> Schedule:
+    if not schedule.paused:
+        return schedule
+    return replace(schedule, paused=False, due=schedule.recurrence.next_after(now))
+
+
+def _needed(name: str, there: Schedule | None) -> Schedule:
+    if there is None:
+        raise ScheduleNotFound(name)
+    return there

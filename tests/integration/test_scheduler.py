@@ -1,0 +1,299 @@
+"""Schedules: each due run is submitted once, whatever comes between, and no run ends its schedule."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from click.testing import CliRunner
+from ghostless.jobs.cli import main
+from ghostless.jobs.client import Client, Filter
+from ghostless.jobs.errors import InvalidTask, RedisUnavailable, ScheduleNotFound
+from ghostless.jobs.model import Task
+from ghostless.jobs.recurrence import Recurrence
+from ghostless.jobs.scheduler import MOST_MISSED, Scheduler
+from ghostless.jobs.schedules import Schedule, Schedules
+from ghostless.jobs.settings import Settings
+from ghostless.jobs.store import Store
+from ghostless.statemachine import Policy, State
+from redis import Redis
+from rq import Queue
+from rq.job import Job
+from web_tools import Hand
+
+MINUTE = 60_000
+
+
+@pytest.fixture
+def schedules(redis: Redis, store: Store) -> Schedules:
+    """The schedules, with a type to submit."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
+    store.publish_types({"work": {"queue": "work", "policy": Policy().pack(), "schema": schema, "description": ""}})
+    return Schedules(redis, store.keys)
+
+
+@pytest.fixture
+def scheduler(client: Client, schedules: Schedules) -> Scheduler:
+    """A scheduler that does one thing at a time."""
+    return Scheduler(client)
+
+
+def schedule(name: str = "tidy", every: int = MINUTE, **fields: object) -> Schedule:
+    """Return a schedule of once a minute."""
+    return replace(Schedule(name, "work", Recurrence(every=every)), **fields)  # type: ignore[arg-type]
+
+
+def late(schedules: Schedules, by: int, name: str = "tidy") -> Schedule:
+    """Let the first run of a schedule have been due some time ago; return it so."""
+    there, (_, now) = schedules.get(name), schedules.all()
+    start = now - by
+    changed = replace(there, due=start, recurrence=replace(there.recurrence, start=start))
+    assert schedules.advance(there, changed)
+    return changed
+
+
+def submitted(client: Client) -> list[Task]:
+    """Return the tasks that there are, the first first."""
+    tasks = [task for task in client.list(Filter(), limit=500).tasks if isinstance(task, Task)]
+    return sorted(tasks, key=lambda task: task.submitted_at)
+
+
+def test_the_first_registration_runs_nothing(scheduler: Scheduler, schedules: Schedules, client: Client) -> None:
+    """A new schedule waits for its next due time, and registering it again changes nothing."""
+    assert schedules.put(schedule())
+    due = schedules.get("tidy").due
+    assert not schedules.put(schedule())
+    assert due == schedules.get("tidy").due
+    assert 0 == scheduler.submit_due()
+    assert [] == submitted(client)
+
+
+def test_a_due_run_is_submitted_once(scheduler: Scheduler, schedules: Schedules, client: Client) -> None:
+    """The task carries the schedule's params and name; the schedule goes on with the next due time."""
+    schedules.put(schedule(params={"n": 3}))
+    due = late(schedules, 100).due
+    assert 1 == scheduler.submit_due()
+    assert 0 == scheduler.submit_due()
+    (task,) = submitted(client)
+    whole = client.get(task.id)
+    assert ({"n": 3}, {"schedule": "tidy", "due": due}) == (whole.params, whole.metadata)
+    assert "schedule:tidy" == client.history(task.id)[0].actor
+    after = schedules.get("tidy")
+    assert (due + MINUTE, due, task.id) == (after.due, after.last_due, after.last_task)
+
+
+def test_a_crash_after_the_submit_doubles_nothing(
+    scheduler: Scheduler, schedules: Schedules, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run was submitted and the schedule not moved on: the next scheduler submits nothing more, and moves it on."""
+    schedules.put(schedule())
+    late(schedules, 100)
+
+    def crash(*_: object) -> bool:
+        raise RedisUnavailable(ConnectionError("gone"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler.schedules, "advance", crash)
+        with pytest.raises(RedisUnavailable):
+            scheduler.submit_due()
+    assert 1 == len(submitted(client))
+    assert 1 == Scheduler(client).submit_due()
+    assert 1 == len(submitted(client))
+    assert schedules.get("tidy").last_task == submitted(client)[0].id
+
+
+def test_many_schedulers_at_once(schedules: Schedules, client: Client, settings: Settings) -> None:
+    """Four schedulers that see the same due runs submit each once."""
+    for number in range(20):
+        schedules.put(schedule(f"s{number}"))
+        late(schedules, 100, f"s{number}")
+    everybody = [Scheduler(Client(settings)) for _ in range(4)]
+    threads = [threading.Thread(target=one.submit_due) for one in everybody]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 20 == len(submitted(client))
+    _, now = schedules.all()
+    assert all(schedules.get(f"s{number}").due > now for number in range(20))
+
+
+@pytest.mark.parametrize(("misfire", "runs"), [("skip", 0), ("once", 1), ("all", 5)])
+def test_missed_runs(scheduler: Scheduler, schedules: Schedules, client: Client, misfire: str, runs: int) -> None:
+    """What was due while nobody ran a scheduler is skipped, run once, or made up for, as the schedule says."""
+    schedules.put(schedule(every=60 * MINUTE, misfire=misfire))
+    late(schedules, 4 * 60 * MINUTE + 2 * MINUTE)
+    assert 1 == scheduler.submit_due()
+    assert runs == len(submitted(client))
+    _, now = schedules.all()
+    assert schedules.get("tidy").due > now
+
+
+def test_a_run_that_is_a_little_late_is_not_missed(scheduler: Scheduler, schedules: Schedules, client: Client) -> None:
+    """A scheduler that was restarted within a minute skips nothing."""
+    schedules.put(schedule(every=60 * MINUTE, misfire="skip"))
+    late(schedules, 20_000)
+    scheduler.submit_due()
+    assert 1 == len(submitted(client))
+
+
+def test_made_up_runs_are_bounded(scheduler: Scheduler, schedules: Schedules, client: Client) -> None:
+    """After a long outage the newest runs are made up for, not thousands."""
+    schedules.put(schedule(every=1_000, misfire="all"))
+    late(schedules, 1_000_000)
+    scheduler.submit_due()
+    assert MOST_MISSED == len(submitted(client))
+
+
+def test_no_overlap(scheduler: Scheduler, schedules: Schedules, client: Client, store: Store) -> None:
+    """With `skip` a run is left out, and told, while the one before is not over; then it goes on."""
+    schedules.put(schedule(overlap="skip"))
+    late(schedules, 100)
+    scheduler.submit_due()
+    late(schedules, 50)
+    scheduler.submit_due()
+    assert 1 == len(submitted(client))
+    told = schedules.get("tidy")
+    assert 1 == told.skipped
+    assert f"the run before, {submitted(client)[0].id}, is PENDING" in told.last_problem
+    Hand(store).run()
+    late(schedules, 10)
+    scheduler.submit_due()
+    assert 2 == len(submitted(client))
+    assert "" == schedules.get("tidy").last_problem
+
+
+def test_a_run_that_cannot_be_ends_nothing(scheduler: Scheduler, schedules: Schedules, client: Client) -> None:
+    """A type that is gone, or params that do not fit any more, cost their run and are told; the schedule goes on."""
+    schedules.put(schedule("gone", type="never.published"))
+    schedules.put(schedule("wrong", params={"n": "three"}))
+    schedules.put(schedule("good"))
+    for name in ("gone", "wrong", "good"):
+        late(schedules, 100, name)
+    assert 3 == scheduler.submit_due()
+    assert 1 == len(submitted(client))
+    assert "never.published" in schedules.get("gone").last_problem
+    assert "params.n" in schedules.get("wrong").last_problem
+    _, now = schedules.all()
+    assert all(schedules.get(name).due > now for name in ("gone", "wrong", "good"))
+
+
+def test_a_damaged_schedule_holds_no_other(
+    scheduler: Scheduler, schedules: Schedules, client: Client, redis: Redis
+) -> None:
+    """One record that cannot be read is told; the others are submitted."""
+    redis.hset(client.store.keys.schedules, mapping={"a": "no JSON", "b": '{"recurrence": 7}', "c": "{}"})
+    schedules.put(schedule())
+    late(schedules, 100)
+    assert 1 == scheduler.submit_due()
+    assert 1 == len(submitted(client))
+
+
+def test_pause_resume_and_removal(scheduler: Scheduler, schedules: Schedules, client: Client) -> None:
+    """A paused schedule submits nothing; resumed, it makes up for nothing; removed, its tasks stay."""
+    schedules.put(schedule(misfire="all"))
+    schedules.pause("tidy")
+    late(schedules, 10 * MINUTE)
+    assert 0 == scheduler.submit_due()
+    schedules.resume("tidy")
+    assert 0 == scheduler.submit_due()
+    late(schedules, 10)
+    scheduler.submit_due()
+    schedules.remove("tidy")
+    assert 1 == len(submitted(client))
+    for act in (schedules.remove, schedules.pause, schedules.resume, schedules.get):
+        with pytest.raises(ScheduleNotFound):
+            act("tidy")
+
+
+def test_a_changed_schedule(schedules: Schedules) -> None:
+    """Other params keep the rhythm; another rhythm begins anew, and what ran stays known."""
+    schedules.put(schedule())
+    first = late(schedules, -5_000)
+    schedules.put(schedule(params={"n": 1}))
+    assert (first.due, {"n": 1}) == (schedules.get("tidy").due, schedules.get("tidy").params)
+    schedules.advance(schedules.get("tidy"), replace(schedules.get("tidy"), last_task="t1", paused=True))
+    schedules.put(schedule(every=5 * MINUTE))
+    changed = schedules.get("tidy")
+    assert changed.due > first.due
+    assert ("t1", True) == (changed.last_task, changed.paused)
+
+
+@pytest.mark.parametrize("wrong", [schedule("no name"), schedule(every=10)])
+def test_what_cannot_be_registered(schedules: Schedules, wrong: Schedule) -> None:
+    """Nothing is stored of a schedule that is refused."""
+    with pytest.raises(InvalidTask):
+        schedules.put(wrong)
+    assert {} == schedules.all()[0]
+
+
+def test_plain_jobs_of_rq_scheduler_are_handed_over(scheduler: Scheduler, client: Client, settings: Settings) -> None:
+    """What `rq_scheduler` was told to run still runs, beside the schedules."""
+    job = scheduler.enqueue_in(timedelta(seconds=-1), print, "hello")
+    scheduler.tick()
+    with Redis.from_url(settings.redis_url, protocol=2) as connection:
+        assert [job.id] == Queue("default", connection=connection).job_ids
+        assert "print" in Job.fetch(job.id, connection=connection).func_name
+
+
+def test_the_loop_survives_redis(scheduler: Scheduler, schedules: Schedules, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An outage is waited out; the loop ends when told to, not when Redis fails."""
+    rounds: list[int] = []
+
+    def tick() -> None:
+        rounds.append(1)
+        if len(rounds) < 3:
+            raise RedisUnavailable(ConnectionError("gone"))
+        scheduler.stopping.set()
+
+    monkeypatch.setattr(scheduler, "tick", tick)
+    monkeypatch.setattr(scheduler, "_interval", 0.01)
+    scheduler.run()
+    assert 3 == len(rounds)
+
+
+@pytest.fixture
+def cli(settings: Settings, schedules: Schedules) -> Callable[..., str]:
+    """The command line, which must succeed unless a code is given."""
+
+    def run(*arguments: str, code: int = 0) -> str:
+        outcome = CliRunner().invoke(main, ["--redis-url", settings.redis_url, *arguments])
+        assert code == outcome.exit_code, outcome.output
+        return outcome.output
+
+    return run
+
+
+def test_command_line(cli: Callable[..., str], client: Client) -> None:
+    """A schedule's whole life by hand."""
+    assert "no schedule is registered" in cli("schedules")
+    added = ("schedules", "add", "nightly", "--type", "work", "-p", "n=1")
+    assert "next run" in cli(*added, "--cron", "30 2 * * *", "--tz", "Europe/Berlin")
+    assert "30 2 * * * (Europe/Berlin)" in cli("schedules", "list")
+    task_id = cli("schedules", "run", "nightly").strip()
+    assert State.PENDING == client.get(task_id).state
+    assert "is paused" in cli("schedules", "pause", "nightly")
+    assert "paused" in cli("schedules")
+    assert "next run" in cli("schedules", "resume", "nightly")
+    assert '"zone": "Europe/Berlin"' in cli("schedules", "--json")
+    assert "is removed" in cli("schedules", "remove", "nightly")
+    assert "no schedule has the name" in cli("schedules", "remove", "nightly", code=1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (["--cron", "nonsense"], "cron"),
+        (["--every", "soon"], "90s, 10m, 2h or 1d"),
+        ([], "give either"),
+        (["--every", "10m", "--tz", "Mars/Olympus"], "tz"),
+        (["--every", "10m", "-p", "n=text"], "params.n"),
+        (["--every", "10m", "--queue", "no queue"], "queue"),
+    ],
+)
+def test_what_the_command_line_refuses(cli: Callable[..., str], wrong: list[str], told: str) -> None:
+    """Everything is checked before anything is stored."""
+    code = 2 if "soon" in wrong else 1
+    assert told in cli("schedules", "add", "tidy", "--type", "work", *wrong, code=code)
+    assert "no schedule is registered" in cli("schedules")

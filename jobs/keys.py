@@ -87,6 +87,14 @@ class Keys:
         """zset: the PENDING tasks of one queue by the time they entered it."""
         return f"{self.prefix}pending:{queue}"
 
+    def parked(self, place: str) -> str:
+        """zset: the PENDING tasks of one "queue:type" that no worker that asked serves, by the time they entered it."""
+        return f"{self.prefix}parked:{place}"
+
+    def parked_types(self, queue: str) -> str:
+        """set: the task types that are parked in one queue."""
+        return f"{self.prefix}parked_types:{queue}"
+
     def wake(self, queue: str) -> str:
         """list: capped hints that wake an idle worker; losing one costs a poll."""
         return f"{self.prefix}wake:{queue}"
@@ -162,7 +170,7 @@ class Keys:
 # What the scripts build names of: prefix and id, and names that stand for themselves.
 _BY_ID = (
     "task", "params", "metadata", "checkpoint", "result", "error", "log", "heartbeat", "tombstone", "state",
-    "pending", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_commands",
+    "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_commands",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "retention", "types", "queues", "ledger", "quarantine", "watchdog", "epoch", "live",

@@ -3,6 +3,7 @@
 -- list: comparing both ends finds most of them without walking a long queue. Plain rq jobs share the list, so for
 -- a task not found at the head of a long one the whole list is searched, for few of them and seldom.
 -- A stock rq worker pops a ticket some time before it starts the task, so a task must be without one for a while.
+-- Parked tasks have no ticket and are not in the queue's index; only which types are parked is put right here.
 -- uses batch
 --
 -- KEYS[1] list    rq:queue:{queue}
@@ -45,15 +46,31 @@ local function put_back(task, now)
   return "moved"
 end
 
+-- An entry that was lost is found again for every type that is published, that is, as soon as it matters to a worker.
+local function correct_parked_types()
+  local parked = key.parked_types .. queue
+  for _, task_type in ipairs(redis.call("HKEYS", key.types)) do
+    local is_there = redis.call("TYPE", parking_place(queue, task_type)).ok == "zset"
+    if is_there and redis.call("SISMEMBER", parked, task_type) == 0 then redis.call("SADD", parked, task_type) end
+  end
+  for _, task_type in ipairs(redis.call("SMEMBERS", parked)) do
+    if redis.call("EXISTS", parking_place(queue, task_type)) == 0 then redis.call("SREM", parked, task_type) end
+  end
+  return redis.call("EXISTS", parked) == 1
+end
+
 local problem = check_types({
+  {key.types, "hash"}, {key.parked_types .. queue, "set"},
   {pending, "zset"}, {key.history, "stream"}, {list, "list"}, {in_hand_over, "list"}, {key.quarantine, "hash"}, {key.queues, "hash"}, {key.wake .. queue, "list"}, {key.rq_queues, "set"},
 })
 if problem then return problem end
+local is_parked_in = correct_parked_types()
 if redis.call("LLEN", list) > window then limit = math.min(limit, SEARCHED) end
 local oldest = redis.call("ZRANGE", pending, 0, limit - 1)
 if #oldest == 0 then
   -- Nothing waits: what nobody paused need not be watched either.
-  if redis.call("HGET", key.queues, queue) == "running" then redis.call("HDEL", key.queues, queue) end
+  local is_forgotten = not is_parked_in and redis.call("HGET", key.queues, queue) == "running"
+  if is_forgotten then redis.call("HDEL", key.queues, queue) end
   return {0, 0}
 end
 local present = {}

@@ -46,6 +46,9 @@ def outlook(task: Task, around: Around) -> str:
 def _pending(task: Task, around: Around) -> str:
     if around.queue_paused:
         return f"nothing until `ghostless queues resume {task.queue}`: the queue is paused"
+    if task.parked_at:
+        since = when(task.parked_at, around.now)
+        return f"parked since {since}: no worker that asked serves the type {task.type}; one that does starts it"
     if not around.workers:
         return f"nothing until a worker serves its queue: `ghostless worker {task.queue}`"
     named = f"the worker {around.workers[0]}" if len(around.workers) == 1 else f"one of {len(around.workers)} workers"

@@ -80,7 +80,7 @@ def test_queues_show_what_waits_and_who_serves(cli: Cli, client: Client, store: 
         ["lonely", "running", "1", "none"],
         ["work", "running", "1", "hand"],
     ] == cells(cli("queues"))
-    assert {"name": "work", "state": "running", "pending": 1, "workers": ["hand"]} in told(
+    assert {"name": "work", "state": "running", "pending": 1, "parked": {}, "workers": ["hand"]} in told(
         cli("queues", "list", "--json")
     )["queues"]
 

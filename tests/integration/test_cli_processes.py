@@ -63,7 +63,7 @@ def test_types_are_published_before_any_worker_runs(ask: Ask, client: Client) ->
     assert (0, "published: hello\n") == ask("types", "publish", "--tasks", "my_tasks")
     assert {"hello"} == set(client.types())
     code, shown = ask("types", "publish", "--json", GHOSTLESS_TASKS="my_tasks")
-    assert (0, {"published": ["hello"]}) == (code, json.loads(shown))
+    assert (0, {"published": ["hello"], "given_back": 0}) == (code, json.loads(shown))
 
 
 @pytest.mark.parametrize("verb", [["types", "publish"], ["worker", "q"]])

@@ -9,13 +9,12 @@ import pytest
 from audit import audit
 from ghostless.jobs.errors import CorruptRecord
 from ghostless.jobs.keys import Keys
-from ghostless.jobs.messages import Claim
 from ghostless.statemachine import Event, State
 from redis import Redis
-from scripts.seeding import ALL, ID, QUEUE, Carrier, Scene, finish, fire, scene, set_up, submission
+from scripts.seeding import ALL, ID, PARK, QUEUE, TYPE, Carrier, Scene, finish, fire, scene, set_up, submission, wish
 from scripts.snapshot import difference, snapshot
 
-OTHER = Claim("w2", (QUEUE,), "cc33")
+OTHER = wish("w2", "cc33")
 
 
 def _submit_all(stage: Scene):
@@ -37,7 +36,7 @@ RICH = (
 )
 """Calls that touch keys which the plain ones leave alone."""
 
-BATCH = {"release", "sweep", "requeue", "purge"}
+BATCH = {"unpark", "release", "sweep", "requeue", "purge"}
 
 
 def touched(redis: Redis, carrier: Carrier) -> set[str]:
@@ -65,7 +64,7 @@ def right_type(keys: Keys, key: str) -> str:
     """Return the type that a key must have: the first word of its function's docstring."""
     for name, function in inspect.getmembers(Keys, lambda member: isinstance(member, property) or callable(member)):
         kind = (inspect.getdoc(function) or "").split(":")[0].split(" ")[0]
-        if kind in ("hash", "string", "list", "zset", "stream"):
+        if kind in ("hash", "string", "list", "zset", "set", "stream"):
             whole = isinstance(function, property)
             known = getattr(keys, name) if whole else getattr(keys, name)("")
             if key == known or (not whole and key.startswith(known)):
@@ -106,7 +105,8 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
         word, raised = "damaged", str(error)
     changed = difference(before, snapshot(stage.redis)).keys()
     where = (key, stage.redis.type(key), word, raised)
-    if word in ("moved", "claimed"):
+    parked_one = carrier is PARK and changed  # before it met the damage at the task that it was to start
+    if word in ("moved", "claimed") or parked_one:
         violations = audit(stage.redis, stage.keys, [] if carrier.verb == "purge" else [ID])
         assert [] == [violation for violation in violations if ID in violation and key not in violation], where
     elif carrier.verb in BATCH:
@@ -116,7 +116,7 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
         assert changed <= {*indices(stage), stage.keys.quarantine, stage.keys.watchdog, *postponed}, where
     elif word == "empty":
         assert [key in problem for problem in stage.redis.hvals(stage.keys.quarantine)] == [True], where
-        assert changed <= {*indices(stage), stage.keys.quarantine}
+        assert changed <= {*indices(stage), stage.keys.quarantine, stage.keys.wake(QUEUE)}
     else:
         assert word in ("damaged", "purged", "suspended"), where
         assert raised is None or key in raised, where
@@ -126,15 +126,22 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
 def indices(stage: Scene) -> set[str]:
     """Return the indices that a batch takes a damaged member from, or puts it further back in."""
     keys = stage.keys
-    return {keys.due, keys.deadlines, keys.retention, keys.pending(QUEUE), keys.rq_queue(QUEUE)}
+    return {keys.due, keys.deadlines, keys.retention, keys.pending(QUEUE), keys.rq_queue(QUEUE), *parking(keys)}
+
+
+def parking(keys: Keys) -> set[str]:
+    """Return the keys in which a task is parked."""
+    return {keys.parked(f"{QUEUE}:{TYPE}"), keys.parked_types(QUEUE)}
 
 
 NOT_NUMBERS = ("", "one", "1.5", "-1", "inf", "nan", "1e30", "0x1g")
 FIELDS = [
     *((field, value) for field in ("attempt", "failures", "timeouts", "losses", "entries") for value in NOT_NUMBERS),
-    *((field, value) for field in ("entered_at", "timeout_at") for value in NOT_NUMBERS),
+    *((field, value) for field in ("entered_at", "timeout_at", "parked_at") for value in NOT_NUMBERS),
     *(("state", value) for value in ("", "NOWHERE", "processing", State.TIMEOUT, None)),
     *(("policy", value) for value in ("", "1,x", "a,b,c,d,e,f,g", "1,2,3,4,5,6,-7", None)),
+    ("type", None),
+    ("type", "a,b"),
     ("queue", None),
     ("entered_at", None),
 ]

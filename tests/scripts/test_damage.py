@@ -11,7 +11,22 @@ from ghostless.jobs.errors import CorruptRecord
 from ghostless.jobs.keys import Keys
 from ghostless.statemachine import Event, State
 from redis import Redis
-from scripts.seeding import ALL, ID, PARK, QUEUE, TYPE, Carrier, Scene, finish, fire, scene, set_up, submission, wish
+from scripts.seeding import (
+    ALL,
+    ID,
+    OTHER_TYPE,
+    PARK,
+    QUEUE,
+    TYPE,
+    Carrier,
+    Scene,
+    finish,
+    fire,
+    scene,
+    set_up,
+    submission,
+    wish,
+)
 from scripts.snapshot import difference, snapshot
 
 OTHER = wish("w2", "cc33")
@@ -35,6 +50,9 @@ RICH = (
     Carrier("cancel", lambda s: s.store.cancel(ID, "tester"), State.RETRY_WAITING),
 )
 """Calls that touch keys which the plain ones leave alone."""
+
+SINGLE = [carrier for carrier in ALL if carrier is not PARK]
+"""What acts on the one task only."""
 
 BATCH = {"unpark", "release", "sweep", "requeue", "purge"}
 
@@ -79,11 +97,12 @@ def spoil(redis: Redis, key: str, kind: str) -> None:
         "string": lambda: redis.set(key, "of another type"),
         "list": lambda: redis.rpush(key, "of another type"),
         "zset": lambda: redis.zadd(key, {"of another type": 1}),
+        "set": lambda: redis.sadd(key, "of another type"),
     }
     writers[kind]()
 
 
-@pytest.mark.parametrize("carrier", [*ALL, *RICH], ids=lambda carrier: f"{carrier.verb}-{carrier.state}")
+@pytest.mark.parametrize("carrier", [*SINGLE, *RICH], ids=lambda carrier: f"{carrier.verb}-{carrier.state}")
 def test_a_wrong_type_at_any_key_stops_the_script_before_its_first_write(redis: Redis, carrier: Carrier) -> None:
     """Whatever key has the wrong type: the answer names it and not a byte changed, or the move is whole."""
     stage, keys, names = scene(redis), Keys(), touched(redis, carrier)
@@ -105,8 +124,7 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
         word, raised = "damaged", str(error)
     changed = difference(before, snapshot(stage.redis)).keys()
     where = (key, stage.redis.type(key), word, raised)
-    parked_one = carrier is PARK and changed  # before it met the damage at the task that it was to start
-    if word in ("moved", "claimed") or parked_one:
+    if word in ("moved", "claimed"):
         violations = audit(stage.redis, stage.keys, [] if carrier.verb == "purge" else [ID])
         assert [] == [violation for violation in violations if ID in violation and key not in violation], where
     elif carrier.verb in BATCH:
@@ -134,6 +152,36 @@ def parking(keys: Keys) -> set[str]:
     return {keys.parked(f"{QUEUE}:{TYPE}"), keys.parked_types(QUEUE)}
 
 
+def test_a_wrong_type_beside_a_task_that_is_parked(redis: Redis) -> None:
+    """The task is parked whole, set aside, or stays where it is, and what is wrong is named."""
+    parking_only = Carrier("claim", lambda s: s.store.claim(wish("w2", "cc33", OTHER_TYPE)), State.PENDING)
+    stage, keys, names = scene(redis), Keys(), touched(redis, parking_only)
+    assert {keys.parked(f"{QUEUE}:{TYPE}"), keys.parked_types(QUEUE), keys.pending(QUEUE)} < names
+    for key, kind in itertools.product(sorted(names), ("string", "list", "zset", "set")):
+        if kind != right_type(keys, key):
+            stage.start_over()
+            set_up(stage, parking_only)
+            spoil(redis, key, kind)
+            assert_parked_or_not(stage, parking_only, key)
+
+
+def assert_parked_or_not(stage: Scene, carrier: Carrier, key: str) -> None:
+    """Make the call beside a damaged key, and check that the task is in one place, or in quarantine."""
+    before, told = snapshot(stage.redis), ""
+    try:
+        carrier.call(stage)
+    except CorruptRecord as error:
+        told = str(error)
+    changed = difference(before, snapshot(stage.redis)).keys()
+    if told:
+        assert key in told
+        assert set() == changed, key
+    elif stage.redis.hlen(stage.keys.quarantine):
+        assert [key in problem for problem in stage.redis.hvals(stage.keys.quarantine)] == [True]
+    else:
+        assert [] == [line for line in audit(stage.redis, stage.keys, [ID]) if ID in line and key not in line], key
+
+
 NOT_NUMBERS = ("", "one", "1.5", "-1", "inf", "nan", "1e30", "0x1g")
 FIELDS = [
     *((field, value) for field in ("attempt", "failures", "timeouts", "losses", "entries") for value in NOT_NUMBERS),
@@ -147,7 +195,7 @@ FIELDS = [
 ]
 ON_ONE_TASK = [
     carrier
-    for carrier in (*ALL, *RICH)
+    for carrier in (*SINGLE, *RICH)
     if carrier.verb not in (*BATCH, "claim", "put_back") and carrier.state is not None
 ]
 SUBMIT_AGAIN = Carrier("submit", lambda s: s.store.submit(submission()), State.PENDING)

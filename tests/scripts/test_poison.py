@@ -8,7 +8,7 @@ from ghostless.jobs.errors import CorruptRecord
 from ghostless.jobs.messages import Claimed, NothingToClaim, Swept
 from ghostless.statemachine import State
 from redis import Redis
-from scripts.seeding import BY_WATCHDOG, QUEUE, Scene, claimed, ending, scene, submission, wish
+from scripts.seeding import BY_WATCHDOG, OTHER_TYPE, QUEUE, TYPE, Scene, claimed, ending, scene, submission, wish
 from scripts.snapshot import difference, snapshot
 
 GOOD = 20
@@ -121,6 +121,25 @@ def test_poison_at_the_head_of_a_queue_does_not_hold_the_queue(redis: Redis) -> 
     assert len(MEMBERS) - 1 == redis.hlen(stage.keys.quarantine)  # a ticket of nothing at all is no damage
     clear_poison(stage)
     assert [] == audit(redis, stage.keys, ids, quarantined=len(MEMBERS) - 1)
+
+
+@pytest.mark.parametrize("way", ["claim", "unpark"])
+def test_poison_among_the_parked_keeps_nobody_from_their_turn(redis: Redis, way: str) -> None:
+    """Each claim gets a parked good task, in order, or all are given back; damaged members are set aside."""
+    stage = scene(redis)
+    ids = submit_good(stage)
+    stage.store.claim(wish("w", "ee", OTHER_TYPE))
+    poison(stage, State.PENDING)
+    redis.zadd(stage.keys.parked(f"{QUEUE}:{TYPE}"), {member: number for number, member in enumerate(MEMBERS)})
+    if way == "unpark":
+        assert GOOD == stage.store.unpark([TYPE])
+        assert ids == stage.queue
+    got = [claimed(stage.store, wish(f"w{number}", f"{number:02x}")).held.task_id for number in range(GOOD)]
+    assert ids == got
+    assert NothingToClaim("empty") == stage.store.claim(wish("late", "ff"))
+    assert len(MEMBERS) == redis.hlen(stage.keys.quarantine)
+    clear_poison(stage)
+    assert [] == audit(redis, stage.keys, ids, quarantined=len(MEMBERS))
 
 
 def test_a_task_that_cannot_be_moved_is_put_further_back(redis: Redis) -> None:

@@ -80,7 +80,11 @@ class PlainJob:
 
 @dataclass(frozen=True, slots=True)
 class NothingToClaim:
-    """No task for this worker; `why` is `empty`, `suspended` or `damaged`, for a given task `refused` or `missing`."""
+    """No task for this worker, and why.
+
+    `empty`, `suspended`, `damaged` or `more` (ask again: there may be some behind what was passed over); for a given
+    task `refused` or `missing`.
+    """
 
     why: str
 

@@ -6,7 +6,7 @@
 -- ARGV[4] task types that the worker serves, ",a,b,"; tasks of others at the head of a queue are parked
 -- returns claimed, fields of the task, id, params, checkpoint
 --       | plain, queue, id of an rq job that is no task, moved to rq's intermediate list
---       | empty | suspended
+--       | empty | suspended | more: so many tickets were passed over that it is to be asked again
 -- appends START
 
 local claim = {worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3]), types = ARGV[4]}

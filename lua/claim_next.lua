@@ -146,8 +146,9 @@ local function claim_from(queue, claim, now)
   for _ = 1, looks do
     local answer = take_next(queue, claim, now)
     if answer then return answer end
-    if answer == false then break end
+    if answer == false then return end
   end
+  if looks > 0 then return {"more"} end
 end
 
 local function claim_next(queues, claim)

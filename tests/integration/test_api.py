@@ -279,6 +279,17 @@ def test_stats_count_states_queues_and_the_ledger(web: FlaskClient, client: Clie
     assert isinstance(stats["watchdog"]["swept_at"], int)
 
 
+def test_queues_tell_what_is_parked_in_them(web: FlaskClient, client: Client, store: Store) -> None:
+    """By type; such a task is PENDING, and says since when it waits for a worker that serves its type."""
+    task_id = submitted(client)
+    store.claim(Claim.new("w", ["work"], ["another"]))
+    assert [{"name": "work", "state": "running", "pending": 1, "parked": {"work": 1}}] == web.get("/api/queues").json[
+        "queues"
+    ]
+    task = web.get(f"/api/tasks/{task_id}").json
+    assert ("PENDING", True) == (task["state"], task["parked_at"] >= task["submitted_at"])
+
+
 def test_queues_are_paused_and_resumed(web: FlaskClient, client: Client, store: Store, hand: Hand) -> None:
     """No task of a paused queue starts; a queue that nothing names is not made up."""
     submitted(client)

@@ -28,6 +28,7 @@ WORDS = {
     "plain",
     "empty",
     "suspended",
+    "more",
 }
 BATCH = {"unpark", "release", "sweep", "requeue", "purge"}
 
@@ -157,6 +158,9 @@ def special(stage: Scene) -> Iterator[Carrier]:
     redis.delete("rq:suspended")
     redis.lpush(keys.rq_queue(QUEUE), "plain")
     redis.hset(keys.rq_job("plain"), "origin", QUEUE)
+    yield claim
+    redis.delete(keys.claim("w2"))
+    redis.lpush(keys.rq_queue(QUEUE), *(f"gone{number}" for number in range(100)))
     yield claim
     for event in (Event.TIMEOUT, Event.FAIL):
         stage.start_over()

@@ -1,5 +1,7 @@
 """The sentence that says what happens next."""
 
+from dataclasses import replace
+
 import pytest
 from ghostless.jobs.cli.outlook import Around, outlook
 from ghostless.jobs.model import Task
@@ -28,6 +30,15 @@ def task(state: State) -> Task:
 def test_every_state_has_an_outlook(state: State) -> None:
     """No task is ever shown without what comes next."""
     assert outlook(task(state), Around(NOW))
+
+
+def test_the_outlook_of_a_parked_task_names_its_type() -> None:
+    """It waits for a worker that serves the type, not for its turn; a paused queue is told before that."""
+    parked = replace(task(State.PENDING), parked_at=NOW - 5_000)
+    told = outlook(parked, Around(NOW, workers=["w1"]))
+    assert "5.0 s ago" in told
+    assert "no worker that asked serves the type work" in told
+    assert "`ghostless queues resume gpu`" in outlook(parked, Around(NOW, queue_paused=True, workers=["w1"]))
 
 
 @pytest.mark.parametrize(

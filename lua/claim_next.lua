@@ -61,8 +61,9 @@ end
 -- The parked task of a queue that waited longest, of the types that the claim serves: {id, type}, nil or an error.
 local function oldest_parked(queue, claim)
   local oldest, since
-  local types = redis.pcall("SMEMBERS", key.parked_types .. queue)
-  if types.err then return damaged(key.parked_types .. queue, "set", redis.call("TYPE", key.parked_types .. queue).ok) end
+  local name = key.parked_types .. queue
+  local types = redis.pcall("SMEMBERS", name)
+  if types.err then return damaged(name, "set", redis.call("TYPE", name).ok) end
   for _, task_type in ipairs(types) do
     local place = parking_place(queue, task_type)
     local first = serves(claim, task_type) and redis.pcall("ZRANGE", place, 0, 0, "WITHSCORES") or {}
@@ -89,7 +90,7 @@ end
 
 -- The head of a queue is of a type that the worker does not serve: it must hold nobody behind it.
 local function park_head(list, task, now)
-  local problem = check_types({{key.pending .. task.queue, "zset"}}, places(task, State.PENDING, true))
+  local problem = check_types({{key.pending .. task.queue, "zset"}}, parking_places(task.queue, task.type))
   if problem then return problem end
   redis.call("LPOP", list)
   redis.call("ZREM", key.pending .. task.queue, task.id)

@@ -99,23 +99,25 @@ local function parking_place(queue, task_type)
   return key.parked .. queue .. ":" .. task_type
 end
 
-local function pending_places(task, is_parked)
-  local queue = task.queue
-  if is_parked then
-    return
-      {parking_place(queue, task.type), "zset"}, {key.parked_types .. queue, "set"},
-      {key.wake .. queue, "list"}, {key.queues, "hash"}
-  end
-  return
+local function queue_places(queue)
+  return {
     {key.pending .. queue, "zset"}, {key.rq_queue .. queue, "list"}, {key.rq_queues, "set"},
-    {key.wake .. queue, "list"}, {key.queues, "hash"}
+    {key.wake .. queue, "list"}, {key.queues, "hash"},
+  }
+end
+
+local function parking_places(queue, task_type)
+  return {
+    {parking_place(queue, task_type), "zset"}, {key.parked_types .. queue, "set"},
+    {key.wake .. queue, "list"}, {key.queues, "hash"},
+  }
 end
 
 -- The keys that hold a task in a state, beside its hash, with their types.
 local function places(task, state, is_parked)
-  local names = {{key.state .. state, "zset"}}
+  local names = {}
   if state == State.PENDING then
-    names = {names[1], pending_places(task, is_parked)}
+    names = is_parked and parking_places(task.queue, task.type) or queue_places(task.queue)
   elseif RUNNING[state] then
     names[#names + 1] = {key.deadlines, "zset"}
   elseif WAITING_FOR_TIME[state] then
@@ -123,6 +125,7 @@ local function places(task, state, is_parked)
   elseif FINAL[state] then
     names[#names + 1] = {key.retention, "zset"}
   end
+  names[#names + 1] = {key.state .. state, "zset"}
   return names
 end
 

@@ -34,9 +34,10 @@ end
 -- Returns "moved", "dropped" or what was wrong.
 local function give_back(queue, parked)
   local task, problem = read_task(parked.id)
-  if problem then set_aside(parking_place(queue, parked.type), parked.id, problem.err or "no task of this id") end
+  local place = parking_place(queue, parked.type)
+  if problem then set_aside(place, parked.id, problem.err or "no task of this id") end
   leave_parking(queue, parked.type, parked.id)
-  if problem then return problem.err or ("CORRUPT " .. parking_place(queue, parked.type) .. ": no task " .. parked.id) end
+  if problem then return problem.err or ("CORRUPT " .. place .. ": no task " .. parked.id) end
   if task.state ~= State.PENDING or task.queue ~= queue or task.type ~= parked.type then return "dropped" end
   redis.call("HDEL", key.task .. task.id, "parked_at", "unticketed_at")
   push_ticket(task, true)
@@ -45,25 +46,27 @@ local function give_back(queue, parked)
 end
 
 local function check_queue(queue)
-  local names = {pending_places({queue = queue, type = ""})}
-  names[#names + 1] = {key.parked_types .. queue, "set"}
-  for _, task_type in ipairs(types) do names[#names + 1] = {parking_place(queue, task_type), "zset"} end
-  return check_types(names)
+  local problem = check_types(queue_places(queue))
+  for _, task_type in ipairs(types) do problem = problem or check_types(parking_places(queue, task_type)) end
+  return problem
 end
 
 local problem = check_types({{key.queues, "hash"}, {key.quarantine, "hash"}})
 if problem then return problem end
 local number, moved, problems = 0, 0, {}
-for _, queue in ipairs(redis.call("HKEYS", key.queues)) do
-  -- One damaged queue must not keep the others from getting theirs back.
-  local damage = check_queue(queue)
-  if damage then problems[#problems + 1] = damage.err end
-  local found, parked = {}, 0
-  if not damage then found, parked = youngest_parked(queue, limit - moved) end
+
+local function give_back_in(queue)
+  local found, parked = youngest_parked(queue, limit - moved)
   number = number + parked
   for index = 1, math.min(#found, limit - moved) do
     local answer = give_back(queue, found[index])
     if answer == "moved" then moved = moved + 1 elseif answer ~= "dropped" then problems[#problems + 1] = answer end
   end
+end
+
+for _, queue in ipairs(redis.call("HKEYS", key.queues)) do
+  -- One damaged queue must not keep the others from getting theirs back.
+  local damage = check_queue(queue)
+  if damage then problems[#problems + 1] = damage.err else give_back_in(queue) end
 end
 return {number, moved, unpack(problems)}

@@ -32,7 +32,7 @@ def publish(fleet: Fleet, *modules: str) -> None:
 
 
 def submit(client: Client, trace: Path, number: int) -> list[str]:
-    """Submit tasks of the type that only some serve; return their ids in order, within a millisecond that of the ids."""
+    """Submit tasks of the type that only some serve; return their ids in order, in a millisecond that of the ids."""
     ids = [client.submit("elsewhere.note", {"trace": str(trace)}).task_id for _ in range(number)]
     return sorted(ids, key=lambda task_id: (client.get(task_id).submitted_at, task_id))
 

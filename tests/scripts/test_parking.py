@@ -15,6 +15,7 @@ from scripts.seeding import (
     Scene,
     claimed,
     finish,
+    make_ticketless,
     park,
     put,
     scene,
@@ -300,6 +301,20 @@ def test_the_watchdog_finds_a_lost_entry_of_a_published_type(redis: Redis) -> No
     assert {TYPE} == redis.smembers(stage.keys.parked_types(QUEUE))
     assert [] == audit(redis, stage.keys, [ID])
     assert [ID] == take(stage, TYPE)
+
+
+@pytest.mark.parametrize("name", ["types", "parked_types"])
+def test_damage_beside_the_queue_does_not_stop_new_tickets(redis: Redis, name: str) -> None:
+    """What is wrong with the types is told; a task whose ticket is gone gets a new one all the same."""
+    stage = scene(redis)
+    put(stage, State.PENDING)
+    make_ticketless(stage)
+    damaged = stage.keys.types if name == "types" else stage.keys.parked_types(QUEUE)
+    redis.set(damaged, "text")
+    swept = stage.store.requeue("watchdog", QUEUE)
+    assert (1, True) == (swept.moved, damaged in swept.problems[0])
+    redis.delete(damaged)
+    assert [] == audit(redis, stage.keys, [ID])
 
 
 def test_the_watchdog_removes_an_entry_without_tasks(redis: Redis) -> None:

@@ -34,6 +34,16 @@ def submit(stage: Scene, *ids: str, task_type: str = TYPE, queue: str = QUEUE) -
     return list(ids)
 
 
+def submit_at_times(stage: Scene, types: dict[str, str]) -> list[str]:
+    """Submit a task for each id, of its type, each at a time of its own."""
+    for number, (task_id, task_type) in enumerate(types.items(), start=1):
+        submit(stage, task_id, task_type=task_type)
+        stage.redis.hset(stage.keys.task(task_id), "entered_at", number)
+        for index in (stage.keys.state(State.PENDING), stage.keys.pending(QUEUE)):
+            stage.redis.zadd(index, {task_id: number})
+    return list(types)
+
+
 def numbered(letter: str, number: int) -> list[str]:
     """Return ids that sort in the order of their numbers."""
     return [f"{letter}{index:03}" for index in range(number)]
@@ -76,16 +86,12 @@ def test_a_claim_passes_over_the_types_it_does_not_serve(backend: Redis) -> None
 def test_parked_tasks_are_taken_in_their_order_before_what_came_later(backend: Redis) -> None:
     """The oldest of all served types first, then the list; who serves none of them gets nothing."""
     stage = scene(backend)
-    for task_id, task_type in (("t1", OTHER_TYPE), ("t2", THIRD_TYPE), ("t3", OTHER_TYPE)):
-        submit(stage, task_id, task_type=task_type)
-        backend.hset(stage.keys.task(task_id), "entered_at", int(task_id[1]))
-        for index in (stage.keys.state(State.PENDING), stage.keys.pending(QUEUE)):
-            backend.zadd(index, {task_id: int(task_id[1])})
+    ids = submit_at_times(stage, {"t3": OTHER_TYPE, "t2": THIRD_TYPE, "t1": OTHER_TYPE})
     assert ["empty"] == take(stage, TYPE)
-    submit(stage, "t4", task_type=OTHER_TYPE)
-    assert ["t1", "t2", "t3", "t4", "empty"] == take(stage, OTHER_TYPE, THIRD_TYPE, number=5)
+    submit(stage, "t0", task_type=OTHER_TYPE)
+    assert [*ids, "t0", "empty"] == take(stage, OTHER_TYPE, THIRD_TYPE, number=5)
     assert set() == backend.smembers(stage.keys.parked_types(QUEUE))
-    assert [] == audit(backend, stage.keys, ["t1", "t2", "t3", "t4"])
+    assert [] == audit(backend, stage.keys, [*ids, "t0"])
 
 
 def test_a_type_is_served_only_under_its_whole_name(backend: Redis) -> None:
@@ -199,17 +205,16 @@ def test_an_attempt_at_an_unknown_type_uses_nothing_up_and_does_not_come_back(ba
     """SUSPEND and RESUME say why; the task is parked, whoever claimed it, until a claim serves its type."""
     stage = scene(backend)
     put(stage, State.PROCESSING)
-    submit(stage, "t2", task_type=OTHER_TYPE)
-    _, following = finish(stage, Event.SUSPEND, Reason.UNKNOWN_TYPE, Claim.new("w1", [QUEUE], [OTHER_TYPE]))
-    assert "t2" == following.held.task_id
+    finish(stage, Event.SUSPEND, Reason.UNKNOWN_TYPE)
     entries = [entry for _, entry in backend.xrange(stage.keys.history) if entry["task"] == ID]
     assert [("SUSPEND", "unknown_type"), ("RESUME", "unknown_type")] == [
         (entry["event"], entry["reason"]) for entry in entries[-2:]
     ]
     assert (State.PENDING, "1", []) == (stage.task["state"], stage.task["attempt"], stage.queue)
+    assert stage.task["entered_at"] == stage.task["parked_at"]
     assert set() == {"failures", "timeouts", "losses"} & stage.task.keys()
     assert ["empty", ID] == [*take(stage, OTHER_TYPE), *take(stage, TYPE)]
-    assert [] == audit(backend, stage.keys, [ID, "t2"])
+    assert [] == audit(backend, stage.keys, [ID])
 
 
 @pytest.mark.parametrize(("state", "end"), [(State.PAUSING, State.PAUSED), (State.CANCELLING, State.CANCELLED)])
@@ -238,6 +243,16 @@ def test_parked_tasks_are_given_back_to_the_head_of_their_queues_in_their_order(
     assert 0 < backend.llen(stage.keys.wake(QUEUE))
     assert [] == audit(backend, stage.keys, [*ids, *others, "a"])
     assert 0 == stage.store.unpark([OTHER_TYPE])
+
+
+def test_several_types_are_given_back_in_one_order(backend: Redis) -> None:
+    """That in which they came, whatever their types and ids are."""
+    stage = scene(backend)
+    ids = submit_at_times(stage, {"t3": OTHER_TYPE, "t2": THIRD_TYPE, "t1": OTHER_TYPE})
+    take(stage, TYPE)
+    assert 3 == stage.store.unpark([THIRD_TYPE, OTHER_TYPE])
+    assert ids == stage.queue
+    assert [] == audit(backend, stage.keys, ids)
 
 
 def test_a_task_is_given_back_once_though_it_is_parked_again(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,13 +53,13 @@ def timed(call: Callable[[], object]) -> float:
 
 def next_task(store: Store) -> ClaimReply:
     """Claim a task."""
-    return store.claim(Claim.new("bench", ["bench"]))
+    return store.claim(Claim.new("bench", ["bench"], ["bench.noop"]))
 
 
 def finish(store: Store, claimed: Claimed) -> ClaimReply | None:
     """Finish a task and claim the next one in the same call."""
     ending = Ending(Event.COMPLETE, Reason.POLICY, text='{"ok":true}')
-    return store.finish(claimed.held, ending, "worker:bench", Claim.new("bench", ["bench"]))[1]
+    return store.finish(claimed.held, ending, "worker:bench", Claim.new("bench", ["bench"], ["bench.noop"]))[1]
 
 
 def one_round(store: Store, number: int) -> dict[str, float]:

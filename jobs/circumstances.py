@@ -8,7 +8,6 @@ from typing import Any
 from ..statemachine import RUNNING, WAITING_FOR_TIME, State
 from .errors import GhostlessError
 from .fleet import Member, members
-from .keys import Keys
 from .model import Entry, Task
 from .reads import Damaged, Reads
 from .scripts import translated
@@ -56,7 +55,7 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
     with translated(), reads.redis.pipeline(transaction=False) as pipeline:
         pipeline.time()
         pipeline.hget(keys.queues, task.queue)
-        pipeline.exists(Keys.rq_suspended())
+        pipeline.exists(keys.rq_suspended)
         pipeline.zrank(keys.pending(task.queue), task.id)
         pipeline.zcard(keys.pending(task.queue))
         pipeline.pttl(keys.heartbeat(task.id))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..statemachine import Event, Reason
 from .errors import GhostlessError, RedisFull, RedisUnavailable
-from .messages import Claim, Claimed, ClaimReply, Ending, PlainJob
+from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
 from .registered import tolerate
 from .store import Store
 
@@ -50,7 +50,10 @@ class Claims:
         pause = 0.1
         while not self.give_up():
             try:
-                return self.store.claim(claim)
+                reply = self.store.claim(claim)
+                if reply == NothingToClaim("more"):
+                    continue
+                return reply
             except (RedisUnavailable, RedisFull) as error:
                 log.warning("%s; trying again", error)
             except GhostlessError as error:

@@ -81,6 +81,8 @@ def _pending(around: Circumstances) -> _Account:
     if not around.workers:
         return _Account(f"no worker listens on its queue {queue}", f"nothing until `ghostless worker {queue}` runs")
     names = ", ".join(worker.name for worker in around.workers[:5])
+    if task.parked_at:
+        return _parked(around, names)
     place = "its place in the queue is not known"
     if around.position:
         place = f"it is number {around.position} of {around.pending} in the queue {queue}"
@@ -88,6 +90,15 @@ def _pending(around: Circumstances) -> _Account:
         f"{place}, and its turn has not come",
         f"{_whoever(names, len(around.workers))} starts it when its turn comes{_estimate(around)}",
         evidence=(f"{queue} is served by {names}", f"submitted {distance(task.submitted_at, around.now)}"),
+    )
+
+
+def _parked(around: Circumstances, names: str) -> _Account:
+    task, since = around.task, distance(around.task.parked_at or around.now, around.now)
+    return _Account(
+        f"no worker of its queue {task.queue} serves the type {task.type}",
+        f"the first worker that serves it starts it: `ghostless worker {task.queue} --tasks MODULE`",
+        evidence=(f"parked {since}, so that it holds nobody up", f"{task.queue} is served by {names}"),
     )
 
 

@@ -87,6 +87,14 @@ class Keys:
         """zset: the PENDING tasks of one queue by the time they entered it."""
         return f"{self.prefix}pending:{queue}"
 
+    def parked(self, place: str) -> str:
+        """zset: the PENDING tasks of one "queue:type" that no worker that asked serves, by the time they entered it."""
+        return f"{self.prefix}parked:{place}"
+
+    def parked_types(self, queue: str) -> str:
+        """set: the task types that are parked in one queue."""
+        return f"{self.prefix}parked_types:{queue}"
+
     def wake(self, queue: str) -> str:
         """list: capped hints that wake an idle worker; losing one costs a poll."""
         return f"{self.prefix}wake:{queue}"
@@ -163,8 +171,8 @@ class Keys:
         """pub/sub channel: commands to one worker."""
         return PUBSUB_CHANNEL_TEMPLATE % worker_id
 
-    @staticmethod
-    def rq_suspended() -> str:
+    @property
+    def rq_suspended(self) -> str:
         """string: there while `rq suspend` holds."""
         return WORKERS_SUSPENDED
 
@@ -172,7 +180,7 @@ class Keys:
 # What the scripts build names of: prefix and id, and names that stand for themselves.
 _BY_ID = (
     "task", "params", "metadata", "checkpoint", "result", "error", "log", "heartbeat", "tombstone", "state",
-    "pending", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_commands",
+    "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_commands",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "retention", "types", "queues", "ledger", "quarantine", "watchdog", "epoch", "live",
@@ -185,6 +193,6 @@ def script_names(keys: Keys) -> dict[str, str]:
         **{name: getattr(keys, name) for name in _FIXED},
         **{name: getattr(keys, name)("") for name in _BY_ID},
         "rq_queues": Queue.redis_queues_keys,
-        "rq_suspended": keys.rq_suspended(),
+        "rq_suspended": keys.rq_suspended,
         "rq_intermediate_suffix": IntermediateQueue.get_intermediate_queue_key(""),
     }

@@ -80,7 +80,11 @@ class PlainJob:
 
 @dataclass(frozen=True, slots=True)
 class NothingToClaim:
-    """No task for this worker; `why` is `empty`, `suspended` or `damaged`, for a given task `refused` or `missing`."""
+    """No task for this worker, and why.
+
+    `empty`, `suspended`, `damaged` or `more` (ask again: there may be some behind what was passed over); for a given
+    task `refused` or `missing`.
+    """
 
     why: str
 
@@ -102,16 +106,22 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A worker's wish for a task from these queues, in this order."""
+    """A worker's wish for a task of these types from these queues, in the order of the queues."""
 
     worker_id: str
     queues: tuple[str, ...]
     token: str
+    types: tuple[str, ...]
 
     @classmethod
-    def new(cls, worker_id: str, queues: Sequence[str]) -> "Claim":
+    def new(cls, worker_id: str, queues: Sequence[str], types: Sequence[str]) -> "Claim":
         """Return a claim with a fresh token; repeat the same object when its reply is lost."""
-        return cls(worker_id, tuple(queues), secrets.token_hex(8))
+        return cls(worker_id, tuple(queues), secrets.token_hex(8), tuple(types))
+
+    @property
+    def packed_types(self) -> str:
+        """The types as the scripts look for one in them: ",a,b,"."""
+        return f",{','.join(self.types)},"
 
 
 @dataclass(frozen=True, slots=True)

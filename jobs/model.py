@@ -29,6 +29,7 @@ class Task:
     started_at: int | None = None
     due_at: int | None = None
     timeout_at: int | None = None
+    parked_at: int | None = None  # since when it waits for a worker that serves its type
     reason: str | None = None
     progress: float | None = None
     message: str | None = None
@@ -64,8 +65,8 @@ class Task:
 
     @property
     def version(self) -> str:
-        """Changes with every change of what is shown: the newest entry and the newest progress."""
-        return f"{self.cursor}.{self.progress_at or 0}"
+        """Changes with every change of what is shown: the newest entry and the newest progress or parking."""
+        return f"{self.cursor}.{max(self.progress_at or 0, self.parked_at or 0)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the public view, ready for JSON."""
@@ -76,7 +77,7 @@ class Task:
 
 
 _INTEGERS = ("attempt", "submitted_at", "entered_at")
-_OPTIONAL_INTEGERS = ("started_at", "due_at", "timeout_at", "progress_at")
+_OPTIONAL_INTEGERS = ("started_at", "due_at", "timeout_at", "parked_at", "progress_at")
 _COUNTERS = ("failures", "timeouts", "losses")
 _TEXTS = ("owner", "worker_id", "reason", "message")
 

@@ -87,7 +87,7 @@ class Reads:
 
     def listed(self, states: Iterable[State], queue: str | None, below: Position | None, limit: int) -> list[Position]:
         """Return at most `limit` places of tasks in these states, the latest change first."""
-        indices = [self._index(state, queue) for state in states]
+        indices = [index for state in states for index in self._indices(state, queue)]
         number = limit + 1
         while True:
             pages = self._pages(indices, below, number)
@@ -105,8 +105,12 @@ class Reads:
             pages = cast(list[list[tuple[str, float]]], pipeline.execute())
         return [[Position(int(score), task_id) for task_id, score in page] for page in pages]
 
-    def _index(self, state: State, queue: str | None) -> str:
-        return self.keys.pending(queue) if state is State.PENDING and queue else self.keys.state(state)
+    def _indices(self, state: State, queue: str | None) -> list[str]:
+        if state is not State.PENDING or not queue:
+            return [self.keys.state(state)]
+        with translated():
+            types = cast(set[str], self.redis.smembers(self.keys.parked_types(queue)))
+        return [self.keys.pending(queue), *(self.keys.parked(f"{queue}:{name}") for name in sorted(types))]
 
     def counts(self) -> dict[State, int]:
         """Return how many tasks are in each state."""
@@ -130,11 +134,28 @@ class Reads:
             return cast(dict[str, str], self.redis.hgetall(self.keys.queues))
 
     def pending(self, queues: Sequence[str]) -> dict[str, int]:
-        """Return how many PENDING tasks each queue holds."""
+        """Return how many PENDING tasks each queue holds, the parked ones included."""
+        parked = self.parked(queues)
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for queue in queues:
                 pipeline.zcard(self.keys.pending(queue))
-            return dict(zip(queues, cast(list[int], pipeline.execute()), strict=True))
+            ready = cast(list[int], pipeline.execute())
+        return {queue: number + sum(parked[queue].values()) for queue, number in zip(queues, ready, strict=True)}
+
+    def parked(self, queues: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Return how many tasks of each type are parked in each queue."""
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for queue in queues:
+                pipeline.smembers(self.keys.parked_types(queue))
+            types = cast(list[set[str]], pipeline.execute())
+            places = [(queue, name) for queue, names in zip(queues, types, strict=True) for name in sorted(names)]
+            for queue, name in places:
+                pipeline.zcard(self.keys.parked(f"{queue}:{name}"))
+            numbers = cast(list[int], pipeline.execute())
+        parked: dict[str, dict[str, int]] = {queue: {} for queue in queues}
+        for (queue, name), number in zip(places, numbers, strict=True):
+            parked[queue][name] = number
+        return parked
 
     def types(self) -> dict[str, Mapping[str, Any]]:
         """Return what workers published of their task types: queue, policy, schema, description."""

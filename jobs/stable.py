@@ -170,6 +170,16 @@ class Stable:
     def __init__(self, store: Store, give_up: Callable[[], bool], on_line: Callable[[TextIO, str], None]) -> None:
         self._store, self._give_up, self._on_line = store, give_up, on_line
         self.horse: Horse | None = None
+        self._disowned: set[str] = set()
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The task types that can be run here."""
+        return tuple(sorted(self.horse.types.keys() - self._disowned)) if self.horse else ()
+
+    def disown(self, task_type: str) -> None:
+        """Serve a type no more: the horse named it when it loaded, and does not know it now."""
+        self._disowned.add(task_type)
 
     @property
     def is_ready(self) -> bool:

@@ -85,7 +85,7 @@ class Store:
         """Start the next task of the claim's queues, or tell why there is none."""
         lists = [self.keys.rq_queue(queue) for queue in claim.queues]
         asked_at = time.monotonic()
-        reply = self._scripts.call("claim", lists, (claim.worker_id, claim.token, self._lease))
+        reply = self._scripts.call("claim", lists, (claim.worker_id, claim.token, self._lease, claim.packed_types))
         return self._read_claim(reply, asked_at)
 
     def start(self, task_id: str, worker_id: str, token: str) -> ClaimReply:
@@ -145,6 +145,7 @@ class Store:
             held.attempt, held.token, ending.event, actor, ending.reason, ending.message, ending.text,
             int(ending.retryable), ending.asked, jitter,
             claim.worker_id if claim else "", claim.token if claim else "", self._lease,
+            claim.packed_types if claim else "",
         )  # fmt: skip
         asked_at = time.monotonic()
         reply = self._scripts.call("finish", [self.keys.task(held.task_id), *queues], arguments)
@@ -180,6 +181,20 @@ class Store:
         with translated():
             if types:
                 self.redis.hset(self.keys.types, mapping={name: json.dumps(kind) for name, kind in types.items()})
+
+    def unpark(self, types: Sequence[str]) -> int:
+        """Give the parked tasks of these types back to their queues, where stock rq workers find them; tell how many.
+
+        Each is given back once, although a worker that does not serve its type may park it again meanwhile.
+        """
+        first = self._unpark(types)
+        return first.moved + sum(self._unpark(types).moved for _ in range(first.looked_at // BATCH))
+
+    def _unpark(self, types: Sequence[str]) -> Swept:
+        swept = _read_swept(self._scripts.call("unpark", (), (BATCH, *types)))
+        for problem in swept.problems:
+            log.error("%s", problem)
+        return swept
 
     def are_published(self, types: Iterable[str]) -> bool:
         """Tell whether each of these types is published, by whomever."""

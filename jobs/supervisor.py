@@ -232,9 +232,10 @@ class Supervisor:
 
 
 def _failure(frame: Mapping[str, Any]) -> Ending:
-    return Ending(
-        Event.FAIL, Reason(frame["reason"]), frame["message"], frame["error"], frame["retryable"], frame["asked"]
-    )
+    reason = Reason(frame["reason"])
+    if reason is Reason.UNKNOWN_TYPE:  # no failure of the task: it is to wait for a worker that knows its type
+        return Ending(Event.SUSPEND, reason, frame["message"])
+    return Ending(Event.FAIL, reason, frame["message"], frame["error"], frame["retryable"], frame["asked"])
 
 
 def settle(

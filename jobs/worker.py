@@ -264,6 +264,8 @@ class Worker(RegisteredWorker):
         supervisor = Supervisor(claimed, horse, self._reporter, self.settings, self.shutdown, self._wake_read, tmpdir)
         log.info("%s: attempt %d of %s begins", claimed.task.type, claimed.held.attempt, claimed.held.task_id)
         ending = supervisor.run()
+        if ending and ending.reason is Reason.UNKNOWN_TYPE:
+            self._stable.disown(claimed.task.type)
         if ending:
             self._settle(self._reporter, claimed, ending)
         else:
@@ -291,7 +293,7 @@ class Worker(RegisteredWorker):
         return self._wish()
 
     def _wish(self) -> Claim:
-        return Claim.new(self.name, [queue.name for queue in self._ordered_queues])
+        return Claim.new(self.name, [queue.name for queue in self._ordered_queues], self._stable.served)
 
     def _give_up(self) -> bool:
         return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + self.settings.grace

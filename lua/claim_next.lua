@@ -1,7 +1,7 @@
 -- Takes the next task of the first queue that has one. Used by `claim` and, fused, by `finish`.
 
 local CLAIM_TTL = 60000 -- ms that a repeated claim is recognised
-local LOOK_AT_MOST = 100 -- tickets of ended tasks skipped in one call
+local LOOK_AT_MOST = 100 -- tickets passed over in one call: of ended tasks, and of types that the worker does not serve
 
 -- A value that cannot be read is answered as an error in its place: the task is started by then.
 local function value_of(name)
@@ -35,7 +35,7 @@ local function remember(claim, what)
   redis.call("SET", key.claim .. claim.worker_id, claim.token .. " " .. what, "PX", CLAIM_TTL)
 end
 
--- `claim`: worker_id, token, lease (ms), ticket_taken (somebody else popped the ticket)
+-- `claim`: worker_id, token, lease (ms), types (",a,b,"), ticket_taken (somebody else popped the ticket)
 local function start(task, claim, now)
   local move = new_move(task)
   task.attempt = task.attempt + 1
@@ -53,6 +53,51 @@ local function start(task, claim, now)
   return claimed(task)
 end
 
+-- Names hold no comma, so the types of a claim are one text and no name is found inside of another.
+local function serves(claim, task_type)
+  return string.find(claim.types, "," .. task_type .. ",", 1, true)
+end
+
+-- The parked task of a queue that waited longest, of the types that the claim serves: {id, type}, nil or an error.
+local function oldest_parked(queue, claim)
+  local oldest, since
+  local name = key.parked_types .. queue
+  local types = redis.pcall("SMEMBERS", name)
+  if types.err then return damaged(name, "set", redis.call("TYPE", name).ok) end
+  for _, task_type in ipairs(types) do
+    local place = parking_place(queue, task_type)
+    local first = serves(claim, task_type) and redis.pcall("ZRANGE", place, 0, 0, "WITHSCORES") or {}
+    if first.err then return damaged(place, "zset", redis.call("TYPE", place).ok) end
+    if first[1] and (not since or tonumber(first[2]) < since) then
+      oldest, since = {id = first[1], type = task_type}, tonumber(first[2])
+    end
+  end
+  return oldest
+end
+
+-- The index is a hint: a member that is not parked here is removed, one without a readable task put in quarantine.
+local function take_parked(queue, parked, claim, now)
+  local task, problem = read_task(parked.id)
+  if task and task.state == State.PENDING and task.queue == queue and task.type == parked.type then
+    return start(task, claim, now)
+  end
+  leave_parking(queue, parked.type, parked.id)
+  if problem then
+    local place = parking_place(queue, parked.type)
+    redis.call("HSET", key.quarantine, place .. " " .. parked.id, problem.err or "no task of this id")
+  end
+end
+
+-- The head of a queue is of a type that the worker does not serve: it must hold nobody behind it.
+local function park_head(list, task, now)
+  local problem = check_types({{key.pending .. task.queue, "zset"}}, parking_places(task.queue, task.type))
+  if problem then return problem end
+  redis.call("LPOP", list)
+  redis.call("ZREM", key.pending .. task.queue, task.id)
+  redis.call("HSET", key.task .. task.id, "parked_at", now)
+  park(task, task.entered_at)
+end
+
 local function drop_ticket(queue, id)
   redis.call("LPOP", key.rq_queue .. queue)
   redis.call("DEL", key.rq_job .. id)
@@ -63,12 +108,15 @@ local function take_head(queue, claim, now)
   local list = key.rq_queue .. queue
   local id = redis.call("LINDEX", list, 0)
   if not id then
-    redis.call("DEL", key.wake .. queue)
+    -- Hints for who serves what is parked here stay.
+    if redis.call("EXISTS", key.parked_types .. queue) == 0 then redis.call("DEL", key.wake .. queue) end
     return false
   end
   local task, problem = read_task(id)
-  if task and task.state == State.PENDING then return start(task, claim, now) end
-  if task then
+  if task and task.state == State.PENDING then
+    if serves(claim, task.type) then return start(task, claim, now) end
+    return park_head(list, task, now)
+  elseif task then
     drop_ticket(queue, id)
   elseif problem.err then
     -- One damaged record must not hold the queue.
@@ -83,16 +131,25 @@ local function take_head(queue, claim, now)
   end
 end
 
+-- What is parked came before what is in the list.
+local function take_next(queue, claim, now)
+  local parked = oldest_parked(queue, claim)
+  if not parked then return take_head(queue, claim, now) end
+  if parked.err then return parked end
+  return take_parked(queue, parked, claim, now)
+end
+
 local function claim_from(queue, claim, now)
   local list = key.rq_queue .. queue
   local problem = check_types({{list, "list"}, {list .. key.rq_intermediate_suffix, "list"}})
   if problem then return problem end
   local looks = redis.call("HGET", key.queues, queue) == "paused" and 0 or LOOK_AT_MOST
   for _ = 1, looks do
-    local answer = take_head(queue, claim, now)
+    local answer = take_next(queue, claim, now)
     if answer then return answer end
-    if answer == false then break end
+    if answer == false then return end
   end
+  if looks > 0 then return {"more"} end
 end
 
 local function claim_next(queues, claim)

@@ -9,15 +9,17 @@
 -- ARGV[8] "1" when a retry makes sense        ARGV[9] delay the handler asked for, ms
 -- ARGV[10] random number in [0, 1) for the jitter
 -- ARGV[11] worker id  ARGV[12] token of the next claim, hex  ARGV[13] lease, ms
+-- ARGV[14] task types that the worker serves, ",a,b,"
 -- returns the answer (moved | already | refused | stale | missing, with id, state, attempt, entry),
 --         then the answer of claim, or nothing
--- appends the event; RETRY, GIVE_UP or PAUSE where the budgets and a pause say so; RESUME after a shutdown
+-- appends the event; RETRY, GIVE_UP or PAUSE where the budgets and a pause say so;
+--         RESUME after a shutdown or an unknown type
 
 local id = string.sub(KEYS[1], #key.task + 1)
 local attempt, token, event = ARGV[1], ARGV[2], ARGV[3]
 local actor, reason, message, text = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local retryable, asked, fraction = ARGV[8] == "1", tonumber(ARGV[9]), tonumber(ARGV[10])
-local next_claim = {worker_id = ARGV[11], token = ARGV[12], lease = tonumber(ARGV[13])}
+local next_claim = {worker_id = ARGV[11], token = ARGV[12], lease = tonumber(ARGV[13]), types = ARGV[14]}
 
 -- Whatever else the table allows is not for a worker to say at the end of an attempt.
 local ENDS_ATTEMPT = {
@@ -37,6 +39,8 @@ local function end_attempt(task, now)
     -- Suspended without a pause asked for (a shutdown, or a pause withdrawn): back to the head of its queue.
     if event == Event.SUSPEND and task.state == State.PROCESSING then
       add_step(move, Event.RESUME, actor, reason, "")
+      -- A worker that does not know the type would get it again and again: it waits for one that does.
+      options.parked = reason == Reason.UNKNOWN_TYPE
       options.at_front = true
     end
   end

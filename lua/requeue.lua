@@ -3,6 +3,7 @@
 -- list: comparing both ends finds most of them without walking a long queue. Plain rq jobs share the list, so for
 -- a task not found at the head of a long one the whole list is searched, for few of them and seldom.
 -- A stock rq worker pops a ticket some time before it starts the task, so a task must be without one for a while.
+-- Parked tasks have no ticket and are not in the queue's index; only which types are parked is put right here.
 -- uses batch
 --
 -- KEYS[1] list    rq:queue:{queue}
@@ -14,7 +15,7 @@
 local queue = string.sub(KEYS[1], #key.rq_queue + 1)
 local actor, limit, window, hand_over = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local pending, list = key.pending .. queue, key.rq_queue .. queue
-local in_hand_over = list .. key.rq_intermediate_suffix
+local in_hand_over, parked = list .. key.rq_intermediate_suffix, key.parked_types .. queue
 
 local SEARCHED = 10 -- of the oldest tasks of a list longer than the window
 local LONG_HAND_OVER = 6 -- times the hand-over, after which a stock worker that holds a ticket counts as dead
@@ -45,21 +46,35 @@ local function put_back(task, now)
   return "moved"
 end
 
+-- An entry that was lost is found again for every type that is published, that is, as soon as it matters to a worker.
+local function correct_parked_types()
+  for _, task_type in ipairs(redis.call("HKEYS", key.types)) do
+    local is_there = redis.call("TYPE", parking_place(queue, task_type)).ok == "zset"
+    if is_there and redis.call("SISMEMBER", parked, task_type) == 0 then redis.call("SADD", parked, task_type) end
+  end
+  for _, task_type in ipairs(redis.call("SMEMBERS", parked)) do
+    if redis.call("EXISTS", parking_place(queue, task_type)) == 0 then redis.call("SREM", parked, task_type) end
+  end
+end
+
 local problem = check_types({
   {pending, "zset"}, {key.history, "stream"}, {list, "list"}, {in_hand_over, "list"}, {key.quarantine, "hash"}, {key.queues, "hash"}, {key.wake .. queue, "list"}, {key.rq_queues, "set"},
 })
 if problem then return problem end
+local now, moved, problems = clock(), 0, {}
+local damage = check_types({{key.types, "hash"}, {parked, "set"}})
+if damage then problems[1] = damage.err else correct_parked_types() end
 if redis.call("LLEN", list) > window then limit = math.min(limit, SEARCHED) end
 local oldest = redis.call("ZRANGE", pending, 0, limit - 1)
 if #oldest == 0 then
   -- Nothing waits: what nobody paused need not be watched either.
-  if redis.call("HGET", key.queues, queue) == "running" then redis.call("HDEL", key.queues, queue) end
-  return {0, 0}
+  local is_idle = redis.call("EXISTS", parked) == 0 and redis.call("HGET", key.queues, queue) == "running"
+  if is_idle then redis.call("HDEL", key.queues, queue) end
+  return {0, 0, unpack(problems)}
 end
 local present = {}
 for _, id in ipairs(redis.call("LRANGE", list, 0, window - 1)) do present[id] = true end
 
-local now, moved, problems = clock(), 0, {}
 for index = #oldest, 1, -1 do -- each goes to the head, so the oldest last
   local id = oldest[index]
   if not present[id] then

@@ -3,10 +3,10 @@
 
 local TASK_FIELDS = {
   "state", "type", "queue", "owner", "attempt", "token", "worker_id", "entered_at", "timeout_at",
-  "policy", "failures", "timeouts", "losses", "entries", "fingerprint",
+  "policy", "failures", "timeouts", "losses", "entries", "fingerprint", "parked_at",
 }
 local INTEGERS = {"attempt", "failures", "timeouts", "losses", "entries"}
-local TIMES = {"entered_at", "timeout_at"}
+local TIMES = {"entered_at", "timeout_at", "parked_at"}
 
 local function clock()
   local time = redis.call("TIME")
@@ -57,6 +57,9 @@ local function read_task(id)
   for index, field in ipairs(TASK_FIELDS) do task[field] = values[index] or nil end
   if not task.state and redis.call("EXISTS", name) == 0 then return nil, {"missing"} end
   if not STORED[task.state or ""] then return nil, damaged(name .. " field state", "a state", task.state) end
+  if not string.find(task.type or "", "^[%w._-]+$") then
+    return nil, damaged(name .. " field type", "the name of a task type", task.type)
+  end
   if not task.queue then return nil, damaged(name .. " field queue", "a queue name", task.queue) end
   if not task.entered_at then return nil, damaged(name .. " field entered_at", "a time in ms", task.entered_at) end
   local problem = to_integers(task, name)
@@ -92,15 +95,29 @@ local function add_step(move, event, actor, reason, message)
   move.state = target
 end
 
+local function parking_place(queue, task_type)
+  return key.parked .. queue .. ":" .. task_type
+end
+
+local function queue_places(queue)
+  return {
+    {key.pending .. queue, "zset"}, {key.rq_queue .. queue, "list"}, {key.rq_queues, "set"},
+    {key.wake .. queue, "list"}, {key.queues, "hash"},
+  }
+end
+
+local function parking_places(queue, task_type)
+  return {
+    {parking_place(queue, task_type), "zset"}, {key.parked_types .. queue, "set"},
+    {key.wake .. queue, "list"}, {key.queues, "hash"},
+  }
+end
+
 -- The keys that hold a task in a state, beside its hash, with their types.
-local function places(task, state)
-  local names = {{key.state .. state, "zset"}}
+local function places(task, state, is_parked)
+  local names = {}
   if state == State.PENDING then
-    names[#names + 1] = {key.pending .. task.queue, "zset"}
-    names[#names + 1] = {key.rq_queue .. task.queue, "list"}
-    names[#names + 1] = {key.rq_queues, "set"}
-    names[#names + 1] = {key.wake .. task.queue, "list"}
-    names[#names + 1] = {key.queues, "hash"}
+    names = is_parked and parking_places(task.queue, task.type) or queue_places(task.queue)
   elseif RUNNING[state] then
     names[#names + 1] = {key.deadlines, "zset"}
   elseif WAITING_FOR_TIME[state] then
@@ -108,6 +125,7 @@ local function places(task, state)
   elseif FINAL[state] then
     names[#names + 1] = {key.retention, "zset"}
   end
+  names[#names + 1] = {key.state .. state, "zset"}
   return names
 end
 
@@ -128,6 +146,42 @@ local function check_ledger(field)
   if count and not whole(count) then return damaged(key.ledger .. " field " .. field, "a whole number", count) end
 end
 
+local function push_hint(queue)
+  if redis.call("LLEN", key.wake .. queue) < WAKE_HINTS then redis.call("RPUSH", key.wake .. queue, "") end
+end
+
+local function push_ticket(task, at_front)
+  redis.call("DEL", key.rq_job .. task.id)
+  redis.call("HSET", key.rq_job .. task.id, "origin", task.queue, unpack(TICKET))
+  redis.call(at_front and "LPUSH" or "RPUSH", key.rq_queue .. task.queue, task.id)
+  redis.call("SADD", key.rq_queues, key.rq_queue .. task.queue)
+  push_hint(task.queue)
+end
+
+-- A parked task has no ticket: only a claim that serves its type finds it. The hint is for such a worker.
+local function park(task, entered_at)
+  redis.call("DEL", key.rq_job .. task.id)
+  redis.call("ZADD", parking_place(task.queue, task.type), entered_at, task.id)
+  redis.call("SADD", key.parked_types .. task.queue, task.type)
+  push_hint(task.queue)
+end
+
+local function leave_parking(queue, task_type, id)
+  local place = parking_place(queue, task_type)
+  redis.call("ZREM", place, id)
+  if redis.call("EXISTS", place) == 0 then redis.call("SREM", key.parked_types .. queue, task_type) end
+end
+
+local function leave_queue(task, to, options)
+  if task.parked_at then return leave_parking(task.queue, task.type, task.id) end
+  if not options.ticket_taken then
+    redis.call("DEL", key.rq_job .. task.id)
+    -- A started ticket is at the head of its queue; a person mostly cancels what is young, at the tail.
+    redis.call("LREM", key.rq_queue .. task.queue, to == State.PROCESSING and 1 or -1, task.id)
+  end
+  redis.call("ZREM", key.pending .. task.queue, task.id)
+end
+
 -- Removals come first: over `maxmemory` Redis lets a script run through after a write that frees memory.
 local function leave(task, to, options)
   local from, id = task.state, task.id
@@ -135,12 +189,7 @@ local function leave(task, to, options)
     redis.call("DEL", key.heartbeat .. id)
     redis.call("ZREM", key.deadlines, id)
   elseif from == State.PENDING then
-    if not options.ticket_taken then
-      redis.call("DEL", key.rq_job .. id)
-      -- A started ticket is at the head of its queue; a person mostly cancels what is young, at the tail.
-      redis.call("LREM", key.rq_queue .. task.queue, to == State.PROCESSING and 1 or -1, id)
-    end
-    redis.call("ZREM", key.pending .. task.queue, id)
+    leave_queue(task, to, options)
   elseif WAITING_FOR_TIME[from] then
     redis.call("ZREM", key.due, id)
   elseif FINAL[from] then
@@ -149,23 +198,21 @@ local function leave(task, to, options)
   redis.call("ZREM", key.state .. from, id)
 end
 
-local function push_ticket(task, at_front)
-  redis.call("DEL", key.rq_job .. task.id)
-  redis.call("HSET", key.rq_job .. task.id, "origin", task.queue, unpack(TICKET))
-  redis.call(at_front and "LPUSH" or "RPUSH", key.rq_queue .. task.queue, task.id)
-  redis.call("SADD", key.rq_queues, key.rq_queue .. task.queue)
-  if redis.call("LLEN", key.wake .. task.queue) < WAKE_HINTS then
-    redis.call("RPUSH", key.wake .. task.queue, "")
+local function enter_queue(task, now, options)
+  if options.parked then
+    park(task, now)
+  else
+    push_ticket(task, options.at_front)
+    redis.call("ZADD", key.pending .. task.queue, now, task.id)
   end
+  redis.call("HSETNX", key.queues, task.queue, "running")
 end
 
--- `options`: at_front, ticket_taken, lease (ms), due_at (ms)
+-- `options`: at_front, parked, ticket_taken, lease (ms), due_at (ms)
 local function enter(task, to, now, options)
   local id = task.id
   if to == State.PENDING then
-    push_ticket(task, options.at_front)
-    redis.call("ZADD", key.pending .. task.queue, now, id)
-    redis.call("HSETNX", key.queues, task.queue, "running")
+    enter_queue(task, now, options)
   elseif RUNNING[to] and not RUNNING[task.state] then
     redis.call("SET", key.heartbeat .. id, task.worker_id .. " " .. task.attempt, "PX", options.lease)
     redis.call("ZADD", key.deadlines, now + options.lease, id)
@@ -206,13 +253,19 @@ end
 local function commit(move, now, options)
   local task, to = move.task, move.state
   local problem = check_types(
-    {{key.history, "stream"}}, task.state and places(task, task.state) or {}, places(task, to)
+    {{key.history, "stream"}}, task.state and places(task, task.state, task.parked_at) or {},
+    places(task, to, options.parked)
   )
   if problem then return problem end
   local moved = task.state ~= to
   if task.state and moved then leave(task, to, options) end
   record(move)
   if task.state == State.PENDING then move.delete[#move.delete + 1] = "unticketed_at" end
+  if options.parked then
+    move.set.parked_at = now
+  elseif task.parked_at then
+    move.delete[#move.delete + 1] = "parked_at"
+  end
   if moved then
     move.set.state = to
     move.set.entered_at = now

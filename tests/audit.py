@@ -4,7 +4,8 @@ It uses none of the product's code for reading, so that a fault there cannot hid
 starts with the letter of its rule:
 
 a  an accepted task exists, or it is past its retention
-b  its id is in exactly the indices that its state demands; a PENDING task's ticket is in its queue exactly once
+b  its id is in exactly the indices that its state demands; a PENDING task's ticket is in its queue exactly once, or
+   the task is parked under its own queue and type, which the set of the queue's parked types names
 c  every member of an index, every lease, ticket and history entry belongs to a task that demands it
 d  every task that is not final has a next event that needs no human, or is PAUSED
 e  its history replays through the transition table to its present state
@@ -42,7 +43,7 @@ FOR_EVER = {
     *("history", "deadlines", "due", "retention", "ledger", "quarantine", "epoch"),
     *("types", "queues", "limits", "schedules"),
 }
-FOR_EVER_EACH = {"task", *BULK, "state", "pending", "wake"}
+FOR_EVER_EACH = {"task", *BULK, "state", "pending", "parked", "parked_types", "wake"}
 FOR_A_WHILE = {"watchdog"}
 FOR_A_WHILE_EACH = {"heartbeat", "tombstone", "idempotency", "claim"}
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
@@ -103,6 +104,7 @@ class _Picture:
     scores: dict[str, dict[str, float]] = field(default_factory=dict)  # zset -> member -> score
     tickets: dict[str, list[str]] = field(default_factory=dict)  # queue -> ids
     jobs: dict[str, Fields] = field(default_factory=dict)  # id -> rq job
+    parked_types: dict[str, set[str]] = field(default_factory=dict)  # queue -> types
     leases: dict[str, str] = field(default_factory=dict)
     history: dict[str, Fields] = field(default_factory=dict)  # entry id -> fields, oldest first
     ledger: Fields = field(default_factory=dict)
@@ -123,6 +125,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         keys.task(""): ("hash", picture.tasks, redis.hgetall),
         keys.rq_job(""): ("hash", picture.jobs, redis.hgetall),
         keys.rq_queue(""): ("list", picture.tickets, lambda key: redis.lrange(key, 0, -1)),
+        keys.parked_types(""): ("set", picture.parked_types, redis.smembers),
         keys.heartbeat(""): ("string", picture.leases, redis.get),
     }
     singles = {keys.history: "stream", keys.ledger: "hash", keys.quarantine: "hash"}
@@ -153,7 +156,7 @@ def _demanded(keys: Keys, task: Fields) -> dict[str, float | None]:
     state, entered_at = State(task["state"]), float(task["entered_at"])
     demanded: dict[str, float | None] = {keys.state(state): entered_at}
     if state is State.PENDING:
-        demanded[keys.pending(task["queue"])] = entered_at
+        demanded[_waits_in(keys, task)] = entered_at
     elif state in RUNNING:
         demanded[keys.deadlines] = None
     elif state in WAITING_FOR_TIME:
@@ -161,6 +164,11 @@ def _demanded(keys: Keys, task: Fields) -> dict[str, float | None]:
     elif state in FINAL:
         demanded[keys.retention] = entered_at + float(task["policy"].split(",")[-1])
     return demanded
+
+
+def _waits_in(keys: Keys, task: Fields) -> str:
+    """Return the index of its queue that a PENDING task stands in."""
+    return keys.parked(f"{task['queue']}:{task['type']}") if "parked_at" in task else keys.pending(task["queue"])
 
 
 def _placed(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterator[str]:
@@ -180,14 +188,17 @@ def _placed(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterat
 
 def _ticketed(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterator[str]:
     state = State(task["state"])
+    has_ticket = state is State.PENDING and "parked_at" not in task
     counted = {queue: ids.count(task_id) for queue, ids in picture.tickets.items() if task_id in ids}
-    if counted != ({task["queue"]: 1} if state is State.PENDING else {}):
+    if counted != ({task["queue"]: 1} if has_ticket else {}):
         yield f"b: {task_id} is {state} and has the tickets {counted}"
     job = picture.jobs.get(task_id, {})
     # A stock rq worker that runs the task keeps the job until the attempt is over, but not as a queued one.
     is_ticket = job.get("origin") == task["queue"] and job.get("status") == "queued"
-    if is_ticket != (state is State.PENDING):
+    if is_ticket != has_ticket:
         yield f"b: {task_id} is {state} and its rq job is {job}"
+    if "parked_at" in task and state is not State.PENDING:
+        yield f"b: {task_id} is {state} and its parked_at is {task['parked_at']!r}"
     for name, wanted in (("due_at", WAITING_FOR_TIME), ("worker_id", RUNNING), ("timeout_at", RUNNING)):
         if (name in task) != (state in wanted):
             yield f"b: {task_id} is {state} and its {name} is {task.get(name)!r}"
@@ -201,6 +212,9 @@ def _followed_up(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> I
         **dict.fromkeys(WAITING_FOR_TIME, picture.scores.get(keys.due, {})),
         State.PENDING: picture.tickets.get(task["queue"], []),
     }
+    if state is State.PENDING and "parked_at" in task:
+        is_named = task["type"] in picture.parked_types.get(task["queue"], set())
+        drivers[State.PENDING] = picture.scores.get(_waits_in(keys, task), {}) if is_named else {}
     if state in drivers and task_id not in drivers[state]:
         yield f"d: {task_id} is {state} and nothing will move it"
 
@@ -264,6 +278,9 @@ def _owned(picture: _Picture, keys: Keys) -> Iterator[str]:
     for queue, ids in picture.tickets.items():
         strangers = [task_id for task_id in ids if task_id not in picture.tasks and task_id not in picture.jobs]
         yield from (f"c: the queue {queue} holds {name!r}, which is no task and no rq job" for name in strangers)
+    for queue, types in picture.parked_types.items():
+        empty = [name for name in types if not picture.scores.get(keys.parked(f"{queue}:{name}"))]
+        yield from (f"c: {keys.parked_types(queue)} names {name!r}, and none is parked" for name in empty)
     for task_id, lease in picture.leases.items():
         task = picture.tasks.get(task_id, {})
         if task.get("state") not in RUNNING or lease != f"{task.get('worker_id')} {task.get('attempt')}":

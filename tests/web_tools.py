@@ -83,7 +83,7 @@ class Hand:
 
     def start(self, queue: str = "work") -> Claimed:
         """Start the next task of a queue."""
-        claimed = self.store.claim(Claim.new(self.name, [queue]))
+        claimed = self.store.claim(Claim.new(self.name, [queue], sorted(self.store.redis.hkeys(self.store.keys.types))))
         assert isinstance(claimed, Claimed), claimed
         return claimed
 

@@ -28,15 +28,16 @@ def stats() -> ResponseReturnValue:
 
 @routes.get("/queues")
 def queues() -> ResponseReturnValue:
-    """Return every queue with its state and how many tasks wait in it."""
+    """Return every queue with its state, how many tasks wait in it, and how many of them are parked, by type."""
     read_query(NoQuery)
     return jsonify(queues=_queues(desk().client))
 
 
 def _queues(client: Client) -> list[dict[str, Any]]:
     states = client.queues()
-    pending = client.reads.pending(sorted(states))
-    return [{"name": name, "state": states[name], "pending": pending[name]} for name in sorted(states)]
+    names = sorted(states)
+    pending, parked = client.reads.pending(names), client.reads.parked(names)
+    return [{"name": name, "state": states[name], "pending": pending[name], "parked": parked[name]} for name in names]
 
 
 @routes.post("/queues/<given_name>/<any(pause, resume):action>")

@@ -75,19 +75,29 @@ def list_queues(session: Session, as_json: bool) -> None:
     if as_json:
         print_json({"queues": rows})
     else:
-        cells = [[row["name"], row["state"], str(row["pending"]), ", ".join(row["workers"]) or "none"] for row in rows]
-        show_table(_QUEUES, cells, empty="no queue has held a task yet")
+        show_table(_QUEUES, [_queue(row) for row in rows], empty="no queue has held a task yet")
 
 
-_QUEUES = [Column("QUEUE"), Column("STATE"), Column("PENDING", right=True), Column("WORKERS")]
+_QUEUES = [Column("QUEUE"), Column("STATE"), Column("PENDING", right=True), Column("PARKED"), Column("WORKERS")]
+
+
+def _queue(row: Mapping[str, Any]) -> list[str]:
+    parked = ", ".join(f"{number} {name}" for name, number in row["parked"].items())
+    return [row["name"], row["state"], str(row["pending"]), parked, ", ".join(row["workers"]) or "none"]
 
 
 def _queues(client: Client) -> list[dict[str, Any]]:
     states, fleet = client.queues(), client.workers()
     names = sorted(states)
-    pending = client.reads.pending(names)
+    pending, parked = client.reads.pending(names), client.reads.parked(names)
     return [
-        {"name": name, "state": states[name], "pending": pending[name], "workers": serving(name, fleet)}
+        {
+            "name": name,
+            "state": states[name],
+            "pending": pending[name],
+            "parked": parked[name],
+            "workers": serving(name, fleet),
+        }
         for name in names
     ]
 

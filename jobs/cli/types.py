@@ -74,6 +74,8 @@ def _params(schema: Mapping[str, Any]) -> str:
 def publish(session: Session, modules: tuple[str, ...], as_json: bool) -> None:
     """Publish the task types of modules, so that they can be submitted before a worker runs.
 
+    Tasks of these types that were parked go back to their queues, where stock rq workers find them.
+
     \b
     Example: ghostless types publish --tasks my_tasks
     """
@@ -83,10 +85,13 @@ def publish(session: Session, modules: tuple[str, ...], as_json: bool) -> None:
     session.client.reads.ping()  # before anything is imported
     found = _declared(settings.tasks, settings.artifacts)
     session.client.store.publish_types(found)
+    given_back = session.client.store.unpark(sorted(found))
     if as_json:
-        print_json({"published": sorted(found)})
-    else:
-        click.echo(f"published: {', '.join(sorted(found)) or 'nothing, the modules have no handlers'}")
+        print_json({"published": sorted(found), "given_back": given_back})
+        return
+    click.echo(f"published: {', '.join(sorted(found)) or 'nothing, the modules have no handlers'}")
+    if given_back:
+        click.echo(f"tasks that were parked and are in their queues again: {given_back}")
 
 
 def _declared(modules: tuple[str, ...], artifacts: str) -> Mapping[str, Mapping[str, Any]]:

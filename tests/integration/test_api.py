@@ -279,12 +279,23 @@ def test_stats_count_states_queues_and_the_ledger(web: FlaskClient, client: Clie
     assert isinstance(stats["watchdog"]["swept_at"], int)
 
 
+def test_queues_tell_what_is_parked_in_them(web: FlaskClient, client: Client, store: Store) -> None:
+    """By type; such a task is PENDING, and says since when it waits for a worker that serves its type."""
+    task_id = submitted(client)
+    store.claim(Claim.new("w", ["work"], ["another"]))
+    assert [{"name": "work", "state": "running", "pending": 1, "parked": {"work": 1}}] == web.get("/api/queues").json[
+        "queues"
+    ]
+    task = web.get(f"/api/tasks/{task_id}").json
+    assert ("PENDING", True) == (task["state"], task["parked_at"] >= task["submitted_at"])
+
+
 def test_queues_are_paused_and_resumed(web: FlaskClient, client: Client, store: Store, hand: Hand) -> None:
     """No task of a paused queue starts; a queue that nothing names is not made up."""
     submitted(client)
-    assert {"name": "work", "state": "paused", "pending": 1} == web.post("/api/queues/work/pause").json
-    assert NothingToClaim("empty") == store.claim(Claim.new("w", ["work"]))
-    assert [{"name": "work", "state": "paused", "pending": 1}] == web.get("/api/queues").json["queues"]
+    assert {"name": "work", "state": "paused", "pending": 1, "parked": {}} == web.post("/api/queues/work/pause").json
+    assert NothingToClaim("empty") == store.claim(Claim.new("w", ["work"], ["work"]))
+    assert [{"name": "work", "state": "paused", "pending": 1, "parked": {}}] == web.get("/api/queues").json["queues"]
     assert "running" == web.post("/api/queues/work/resume", json={}).json["state"]
     hand.run()
     problem(web.post("/api/queues/typo/pause"), 404)
@@ -294,7 +305,7 @@ def test_queues_are_paused_and_resumed(web: FlaskClient, client: Client, store: 
 def test_a_queue_can_be_paused_before_its_first_task(web: FlaskClient, store: Store) -> None:
     """A queue that a task type names exists."""
     publish(store, "later", queue="night")
-    assert {"name": "night", "state": "paused", "pending": 0} == web.post("/api/queues/night/pause").json
+    assert {"name": "night", "state": "paused", "pending": 0, "parked": {}} == web.post("/api/queues/night/pause").json
 
 
 def test_types_show_what_a_submit_is_checked_against(web: FlaskClient) -> None:

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
+from ghostless.jobs.messages import Claim
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.jobs.watchdog import Watchdog
@@ -80,9 +81,20 @@ def test_queues_show_what_waits_and_who_serves(cli: Cli, client: Client, store: 
         ["lonely", "running", "1", "none"],
         ["work", "running", "1", "hand"],
     ] == cells(cli("queues"))
-    assert {"name": "work", "state": "running", "pending": 1, "workers": ["hand"]} in told(
+    assert {"name": "work", "state": "running", "pending": 1, "parked": {}, "workers": ["hand"]} in told(
         cli("queues", "list", "--json")
     )["queues"]
+
+
+def test_queues_show_what_is_parked(cli: Cli, client: Client, store: Store) -> None:
+    """Tasks of a type that the workers do not serve are counted by type, and are PENDING all the same."""
+    publish(store)
+    task_id = submitted(client)
+    store.claim(Claim.new("w", ["work"], ["another"]))
+    assert [["work", "running", "1", "1", "work", "none"]] == cells(cli("queues"))
+    (row,) = told(cli("queues", "list", "--json"))["queues"]
+    assert (1, {"work": 1}) == (row["pending"], row["parked"])
+    assert "parked since" in done(cli("status", task_id))
 
 
 def test_a_queue_is_paused_and_resumed(cli: Cli, client: Client, store: Store) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from ghostless.jobs.client import Client
+from ghostless.jobs.messages import Claim
 from ghostless.jobs.settings import Settings
 from ghostless.statemachine import State
 from helpers import eventually
@@ -63,7 +64,18 @@ def test_types_are_published_before_any_worker_runs(ask: Ask, client: Client) ->
     assert (0, "published: hello\n") == ask("types", "publish", "--tasks", "my_tasks")
     assert {"hello"} == set(client.types())
     code, shown = ask("types", "publish", "--json", GHOSTLESS_TASKS="my_tasks")
-    assert (0, {"published": ["hello"]}) == (code, json.loads(shown))
+    assert (0, {"published": ["hello"], "given_back": 0}) == (code, json.loads(shown))
+
+
+def test_publishing_gives_back_what_is_parked(ask: Ask, client: Client) -> None:
+    """It says how many tasks of the published types are in their queues again."""
+    ask("types", "publish", "--tasks", "my_tasks")
+    task_id = client.submit("hello", {"name": "world"}).task_id
+    client.store.claim(Claim.new("w", [client.get(task_id).queue], ["another"]))
+    assert client.get(task_id).parked_at
+    code, shown = ask("types", "publish", "--tasks", "my_tasks")
+    assert (0, "published: hello\ntasks that were parked and are in their queues again: 1\n") == (code, shown)
+    assert client.get(task_id).parked_at is None
 
 
 @pytest.mark.parametrize("verb", [["types", "publish"], ["worker", "q"]])

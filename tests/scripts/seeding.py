@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ghostless.jobs.errors import StaleAttempt, TaskNotFound
@@ -14,8 +14,9 @@ from ghostless.jobs.store import Store
 from ghostless.statemachine import FINAL, RUNNING, WAITING_FOR_TIME, Event, Policy, Reason, State
 from redis import Redis
 
-ID, QUEUE, WORKER, TOKEN, NEXT_TOKEN = "t1", "q", "w1", "aa11", "bb22"
-CLAIM = Claim(WORKER, (QUEUE,), TOKEN)
+ID, QUEUE, TYPE, WORKER, TOKEN, NEXT_TOKEN = "t1", "q", "demo.add", "w1", "aa11", "bb22"
+OTHER_TYPE = "demo.sub"
+CLAIM = Claim(WORKER, (QUEUE,), TOKEN, (TYPE,))
 PLAIN = PlainJob(QUEUE, "plain")
 PATIENT = Policy(backoff_base=1_000_000, backoff_cap=1_000_000)
 BY_PERSON, BY_WORKER, BY_WATCHDOG = "tester", f"worker:{WORKER}", "watchdog"
@@ -98,7 +99,12 @@ def scene(redis: Redis, settings: Settings = Settings()) -> Scene:  # noqa: B008
 
 def submission(task_id: str = ID, policy: Policy = PATIENT, **changes: Any) -> Submission:
     """Return a small task."""
-    return Submission(task_id, "demo.add", QUEUE, policy, '{"a":1}', "fingerprint", **changes)
+    return replace(Submission(task_id, TYPE, QUEUE, policy, '{"a":1}', "fingerprint"), **changes)
+
+
+def wish(worker_id: str, token: str, *types: str, queues: tuple[str, ...] = (QUEUE,)) -> Claim:
+    """Return the claim of a worker that serves these types; the type of the seeded tasks when none is named."""
+    return Claim(worker_id, queues, token, types or (TYPE,))
 
 
 def ending(event: Event, reason: Reason = Reason.EXCEPTION, **changes: Any) -> Ending:
@@ -200,6 +206,26 @@ def pop_ticket(scene: Scene) -> None:
         scene.redis.hset(scene.keys.rq_job(ID), "status", "started")
 
 
+def park(scene: Scene) -> None:
+    """Let a worker that does not serve the task's type meet it."""
+    if scene.task["state"] == State.PENDING:
+        scene.store.claim(wish("w9", "ee99", OTHER_TYPE))
+        assert not scene.queue
+
+
+def leave_parked(scene: Scene) -> None:
+    """Park the task; one in another state leaves a member where it would be."""
+    park(scene)
+    if scene.task["state"] != State.PENDING:
+        scene.redis.zadd(scene.keys.parked(f"{QUEUE}:{TYPE}"), {ID: 1})
+        scene.redis.sadd(scene.keys.parked_types(QUEUE), TYPE)
+
+
+def submit_another_type(scene: Scene) -> None:
+    """Let a task of another type wait behind the task."""
+    scene.store.submit(submission("t2", type=OTHER_TYPE))
+
+
 def take_plain(scene: Scene) -> None:
     """Let a worker have taken a plain rq job that it did not begin yet."""
     scene.redis.hset(scene.keys.rq_job(PLAIN.job_id), mapping={"origin": QUEUE, "status": "queued"})
@@ -228,8 +254,10 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
     Event.SUBMIT: (Carrier("submit", lambda s: s.store.submit(submission()), None),),
     Event.RELEASE: (Carrier("release", lambda s: s.store.release(BY_WATCHDOG), State.RETRY_WAITING, make_due),),
     Event.START: (
-        Carrier("claim", lambda s: s.store.claim(Claim("w2", (QUEUE,), NEXT_TOKEN)), State.PENDING, push_ticket),
+        Carrier("claim", lambda s: s.store.claim(wish("w2", NEXT_TOKEN)), State.PENDING, push_ticket),
         Carrier("start", lambda s: s.store.start(ID, "w2", NEXT_TOKEN), State.PENDING, pop_ticket),
+        Carrier("claim", lambda s: s.store.claim(wish("w2", NEXT_TOKEN)), State.PENDING, leave_parked),
+        Carrier("start", lambda s: s.store.start(ID, "w2", NEXT_TOKEN), State.PENDING, park),
     ),
     Event.HEARTBEAT: (Carrier("heartbeat", lambda s: s.store.heartbeat(s.held)),),
     Event.PROGRESS: (
@@ -245,10 +273,19 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
         Carrier("sweep", lambda s: s.store.sweep(BY_WATCHDOG), prepare=make_lost),
     ),
     Event.RETRY: (Carrier("retry", lambda s: s.store.retry(ID, BY_PERSON), State.FAILED),),
-    Event.CANCEL: (Carrier("cancel", lambda s: s.store.cancel(ID, BY_PERSON)),),
+    Event.CANCEL: (
+        Carrier("cancel", lambda s: s.store.cancel(ID, BY_PERSON)),
+        Carrier("cancel", lambda s: s.store.cancel(ID, BY_PERSON), State.PENDING, park),
+    ),
     Event.STOPPED: (_finishing(Event.STOPPED, Reason.USER, State.CANCELLING),),
-    Event.PAUSE: (Carrier("pause", lambda s: s.store.pause(ID, BY_PERSON)),),
-    Event.SUSPEND: (_finishing(Event.SUSPEND, Reason.SHUTDOWN),),
+    Event.PAUSE: (
+        Carrier("pause", lambda s: s.store.pause(ID, BY_PERSON)),
+        Carrier("pause", lambda s: s.store.pause(ID, BY_PERSON), State.PENDING, park),
+    ),
+    Event.SUSPEND: (
+        _finishing(Event.SUSPEND, Reason.SHUTDOWN),
+        _finishing(Event.SUSPEND, Reason.UNKNOWN_TYPE),
+    ),
     Event.RESUME: (Carrier("resume", lambda s: s.store.resume(ID, BY_PERSON), State.PAUSED),),
     Event.REQUEUE: (Carrier("requeue", lambda s: s.store.requeue(BY_WATCHDOG, QUEUE), State.PENDING, make_ticketless),),
 }
@@ -256,8 +293,13 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
 
 PURGE = Carrier("purge", lambda s: s.store.purge(), State.SUCCESS, make_outdated)
 PUT_BACK = Carrier("put_back", lambda s: s.store.put_back(PLAIN), State.PENDING, take_plain)
+UNPARK = Carrier("unpark", lambda s: s.store.unpark([TYPE]), State.PENDING, park)
+PARK = Carrier("claim", lambda s: s.store.claim(wish("w2", NEXT_TOKEN, OTHER_TYPE)), State.PENDING, submit_another_type)
 
-ALL: tuple[Carrier, ...] = (*(carrier for carriers in CARRIERS.values() for carrier in carriers), PURGE, PUT_BACK)
+ALL: tuple[Carrier, ...] = (
+    *(carrier for carriers in CARRIERS.values() for carrier in carriers),
+    *(PURGE, PUT_BACK, UNPARK, PARK),
+)
 """Every call that changes something, with a state in which it does."""
 
 

@@ -10,7 +10,7 @@ import pytest
 from audit import audit, leftovers
 from ghostless.statemachine import STORED, State
 from redis import Redis
-from scripts.seeding import ID, QUEUE, Scene, put, scene
+from scripts.seeding import ID, QUEUE, Scene, park, put, scene
 
 
 @pytest.mark.parametrize("state", STORED)
@@ -19,6 +19,14 @@ def test_it_is_silent_on_a_sound_database(backend: Redis, state: State) -> None:
     stage = scene(backend)
     assert [] == audit(backend, stage.keys)
     put(stage, state)
+    assert [] == audit(backend, stage.keys, [ID])
+
+
+def test_it_is_silent_on_a_parked_task(backend: Redis) -> None:
+    """A parked task has no ticket, and needs none."""
+    stage = scene(backend)
+    put(stage, State.PENDING)
+    park(stage)
     assert [] == audit(backend, stage.keys, [ID])
 
 
@@ -31,6 +39,12 @@ def _rewrite(stage: Scene, at: int, **changes: str) -> None:
     ((_, fields),) = stage.redis.xrange(stage.keys.history, entry_id, entry_id)
     stage.redis.xdel(stage.keys.history, entry_id)
     stage.redis.hset(stage.keys.task(ID), f"h{at}", stage.redis.xadd(stage.keys.history, {**fields, **changes}))
+
+
+def _also_parked(stage: Scene) -> None:
+    park(stage)
+    stage.redis.hdel(stage.keys.task(ID), "parked_at")
+    stage.redis.rpush(stage.keys.rq_queue(QUEUE), ID)
 
 
 DAMAGE: list[tuple[str, State, Callable[[Scene], object], str]] = [
@@ -83,6 +97,43 @@ DAMAGE: list[tuple[str, State, Callable[[Scene], object], str]] = [
         State.PAUSED,
         lambda s: s.redis.rpush(s.keys.rq_queue(QUEUE), ID),
         "b: t1 is PAUSED and has the tickets",
+    ),
+    ("parked and queued", State.PENDING, _also_parked, "b: t1 is PENDING and yet in ghostless:parked:q:demo.add"),
+    (
+        "parked without a mark",
+        State.PENDING,
+        lambda s: (park(s), s.redis.hdel(s.keys.task(ID), "parked_at")),
+        "b: t1 is PENDING and has the tickets {}",
+    ),
+    (
+        "parked, and its type not named",
+        State.PENDING,
+        lambda s: (park(s), s.redis.delete(s.keys.parked_types(QUEUE))),
+        "d: t1 is PENDING and nothing will move it",
+    ),
+    (
+        "parked with a wrong score",
+        State.PENDING,
+        lambda s: (park(s), s.redis.zadd(s.keys.parked("q:demo.add"), {ID: 1})),
+        "b: t1 has the score 1.0",
+    ),
+    (
+        "parked under another type",
+        State.PENDING,
+        lambda s: (park(s), s.redis.rename(s.keys.parked("q:demo.add"), s.keys.parked("q:demo.sub"))),
+        "b: t1 is PENDING and not in ghostless:parked:q:demo.add",
+    ),
+    (
+        "a mark of parking that stayed",
+        State.PAUSED,
+        lambda s: s.redis.hset(s.keys.task(ID), "parked_at", 1),
+        "b: t1 is PAUSED and its parked_at is '1'",
+    ),
+    (
+        "a parked type without tasks",
+        State.PENDING,
+        lambda s: s.redis.sadd(s.keys.parked_types(QUEUE), "demo.sub"),
+        "c: ghostless:parked_types:q names 'demo.sub', and none is parked",
     ),
     (
         "no deadline",

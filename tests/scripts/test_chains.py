@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 from audit import audit
-from ghostless.jobs.messages import Claim
 from ghostless.statemachine import Event, Policy, Reason, State
 from redis import Redis
 from scripts.seeding import (
     ID,
     PATIENT,
-    QUEUE,
     Scene,
     claimed,
     ending,
@@ -20,6 +18,7 @@ from scripts.seeding import (
     put,
     scene,
     submission,
+    wish,
 )
 
 LIMITS = {"failures": "max_retries", "timeouts": "max_timeouts", "losses": "max_losses"}
@@ -44,7 +43,7 @@ def start_again(stage: Scene) -> None:
     make_due(stage)
     stage.store.release("watchdog")
     number = int(stage.task["attempt"]) + 1
-    stage.held = claimed(stage.store, Claim("w1", (QUEUE,), f"{number:04x}")).held
+    stage.held = claimed(stage.store, wish("w1", f"{number:04x}")).held
 
 
 @pytest.mark.parametrize(("event", "reason", "counter"), ENDINGS)
@@ -100,7 +99,7 @@ def test_budgets_are_counted_separately(backend: Redis) -> None:
     start_again(stage)
     finish(stage, Event.SUSPEND, Reason.SHUTDOWN)
     assert State.PENDING == stage.task["state"]
-    stage.held = claimed(stage.store, Claim("w1", (QUEUE,), "ffff")).held
+    stage.held = claimed(stage.store, wish("w1", "ffff")).held
     assert {"failures": "1", "timeouts": "1", "losses": "1", "attempt": "5"}.items() <= stage.task.items()
     finish(stage, Event.FAIL)
     assert State.FAILED == stage.task["state"]
@@ -113,7 +112,7 @@ def test_ten_shutdowns_use_up_nothing(backend: Redis) -> None:
     put(stage, State.PROCESSING, replace(PATIENT, max_retries=0, max_timeouts=0, max_losses=0))
     for number in range(10):
         finish(stage, Event.SUSPEND, Reason.SHUTDOWN)
-        stage.held = claimed(stage.store, Claim("w1", (QUEUE,), f"{number:04x}")).held
+        stage.held = claimed(stage.store, wish("w1", f"{number:04x}")).held
     assert "11" == stage.task["attempt"]
     assert set() == LIMITS.keys() & stage.task.keys()
     assert [] == audit(backend, stage.keys, [ID])
@@ -129,7 +128,7 @@ def test_a_shutdown_puts_its_task_at_the_front_of_the_queue(backend: Redis) -> N
     assert [ID, "t2"] == stage.queue
     assert [("SUSPEND", "PROCESSING", "PAUSED"), ("RESUME", "PAUSED", "PENDING")] == stage.history[-2:]
     assert [] == audit(backend, stage.keys, [ID, "t2"])
-    again = claimed(stage.store, Claim("w2", (QUEUE,), "cc"))
+    again = claimed(stage.store, wish("w2", "cc"))
     assert (ID, 2, {"step": 3}) == (again.held.task_id, again.held.attempt, again.checkpoint)
 
 
@@ -225,7 +224,7 @@ def test_an_operators_retry_is_due_at_once_with_fresh_budgets(backend: Redis, st
     assert stage.task["due_at"] == stage.task["entered_at"]
     assert [] == audit(backend, stage.keys, [ID])
     assert 1 == stage.store.release("watchdog").moved
-    stage.held = claimed(stage.store, Claim("w1", (QUEUE,), "ee")).held
+    stage.held = claimed(stage.store, wish("w1", "ee")).held
     finish(stage, Event.FAIL)
     assert "RETRY_WAITING" == stage.task["state"]
 

@@ -6,7 +6,7 @@ from ghostless.jobs.messages import Claim, Claimed, NothingToClaim, PlainJob
 from ghostless.lua.loader import WAKE_HINTS
 from ghostless.statemachine import STORED, Event, State
 from redis import Redis
-from scripts.seeding import ID, QUEUE, Scene, claimed, finish, put, scene, submission
+from scripts.seeding import ID, QUEUE, TYPE, Scene, claimed, finish, put, scene, submission, wish
 from scripts.snapshot import difference, snapshot
 
 
@@ -19,7 +19,7 @@ def submit_to(stage: Scene, queue: str, *task_ids: str) -> None:
 
 def take(stage: Scene, *queues: str, number: int = 1) -> list[str]:
     """Claim a number of times; return the ids, or why there was none."""
-    replies = [stage.store.claim(Claim.new(f"w{index}", queues)) for index in range(number)]
+    replies = [stage.store.claim(Claim.new(f"w{index}", queues, [TYPE])) for index in range(number)]
     return [reply.held.task_id if isinstance(reply, Claimed) else reply.why for reply in replies]
 
 
@@ -52,7 +52,7 @@ def test_suspended_workers_get_nothing(backend: Redis) -> None:
     put(stage, State.PENDING)
     backend.set("rq:suspended", 1)
     before = snapshot(backend)
-    assert NothingToClaim("suspended") == stage.store.claim(Claim("w", (QUEUE,), "aa"))
+    assert NothingToClaim("suspended") == stage.store.claim(wish("w", "aa"))
     assert {} == difference(before, snapshot(backend))
 
 
@@ -70,11 +70,11 @@ def test_a_ticket_of_a_task_that_is_not_pending_starts_nothing(backend: Redis, s
 
 
 def test_one_claim_passes_over_a_bounded_number_of_tickets(redis: Redis) -> None:
-    """A hundred stale tickets end one call; the next call goes on."""
+    """A hundred stale tickets end one call, which says that there may be more; the next call goes on."""
     stage = scene(redis)
     put(stage, State.PENDING)
     redis.lpush(stage.keys.rq_queue(QUEUE), *(f"gone{number}" for number in range(150)))
-    assert ["empty", ID] == take(stage, QUEUE, number=2)
+    assert ["more", ID] == take(stage, QUEUE, number=2)
     assert [] == audit(redis, stage.keys, [ID])
 
 
@@ -84,9 +84,9 @@ def test_a_plain_job_is_handed_out_as_rq_does(redis: Redis) -> None:
     redis.hset(stage.keys.rq_job("plain"), mapping={"origin": QUEUE, "data": "x"})
     redis.rpush(stage.keys.rq_queue(QUEUE), "plain")
     put(stage, State.PENDING)
-    plain = stage.store.claim(Claim("w", (QUEUE,), "aa"))
+    plain = stage.store.claim(wish("w", "aa"))
     assert PlainJob(QUEUE, "plain") == plain
-    assert plain == stage.store.claim(Claim("w", (QUEUE,), "aa"))  # the same, when the reply was lost
+    assert plain == stage.store.claim(wish("w", "aa"))  # the same, when the reply was lost
     assert ["plain"] == redis.lrange(f"rq:queue:{QUEUE}:intermediate", 0, -1)
     assert [ID] == stage.queue
     stage.store.put_back(plain)
@@ -130,5 +130,5 @@ def test_a_started_attempt_begins_with_a_clean_progress(redis: Redis) -> None:
     stage.store.progress(stage.held, 0.7, "nearly")
     assert ("0.7", "nearly") == (stage.task["progress"], stage.task["message"])
     finish(stage, Event.SUSPEND)
-    claimed(stage.store, Claim("w2", (QUEUE,), "cc"))
+    claimed(stage.store, wish("w2", "cc"))
     assert set() == {"progress", "message", "progress_at"} & stage.task.keys()

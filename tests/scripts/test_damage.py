@@ -9,13 +9,27 @@ import pytest
 from audit import audit
 from ghostless.jobs.errors import CorruptRecord
 from ghostless.jobs.keys import Keys
-from ghostless.jobs.messages import Claim
 from ghostless.statemachine import Event, State
 from redis import Redis
-from scripts.seeding import ALL, ID, QUEUE, Carrier, Scene, finish, fire, scene, set_up, submission
+from scripts.seeding import (
+    ALL,
+    ID,
+    OTHER_TYPE,
+    PARK,
+    QUEUE,
+    TYPE,
+    Carrier,
+    Scene,
+    finish,
+    fire,
+    scene,
+    set_up,
+    submission,
+    wish,
+)
 from scripts.snapshot import difference, snapshot
 
-OTHER = Claim("w2", (QUEUE,), "cc33")
+OTHER = wish("w2", "cc33")
 
 
 def _submit_all(stage: Scene):
@@ -37,7 +51,10 @@ RICH = (
 )
 """Calls that touch keys which the plain ones leave alone."""
 
-BATCH = {"release", "sweep", "requeue", "purge"}
+SINGLE = [carrier for carrier in ALL if carrier is not PARK]
+"""What acts on the one task only."""
+
+BATCH = {"unpark", "release", "sweep", "requeue", "purge"}
 
 
 def touched(redis: Redis, carrier: Carrier) -> set[str]:
@@ -65,7 +82,7 @@ def right_type(keys: Keys, key: str) -> str:
     """Return the type that a key must have: the first word of its function's docstring."""
     for name, function in inspect.getmembers(Keys, lambda member: isinstance(member, property) or callable(member)):
         kind = (inspect.getdoc(function) or "").split(":")[0].split(" ")[0]
-        if kind in ("hash", "string", "list", "zset", "stream"):
+        if kind in ("hash", "string", "list", "zset", "set", "stream"):
             whole = isinstance(function, property)
             known = getattr(keys, name) if whole else getattr(keys, name)("")
             if key == known or (not whole and key.startswith(known)):
@@ -80,11 +97,12 @@ def spoil(redis: Redis, key: str, kind: str) -> None:
         "string": lambda: redis.set(key, "of another type"),
         "list": lambda: redis.rpush(key, "of another type"),
         "zset": lambda: redis.zadd(key, {"of another type": 1}),
+        "set": lambda: redis.sadd(key, "of another type"),
     }
     writers[kind]()
 
 
-@pytest.mark.parametrize("carrier", [*ALL, *RICH], ids=lambda carrier: f"{carrier.verb}-{carrier.state}")
+@pytest.mark.parametrize("carrier", [*SINGLE, *RICH], ids=lambda carrier: f"{carrier.verb}-{carrier.state}")
 def test_a_wrong_type_at_any_key_stops_the_script_before_its_first_write(redis: Redis, carrier: Carrier) -> None:
     """Whatever key has the wrong type: the answer names it and not a byte changed, or the move is whole."""
     stage, keys, names = scene(redis), Keys(), touched(redis, carrier)
@@ -116,7 +134,7 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
         assert changed <= {*indices(stage), stage.keys.quarantine, stage.keys.watchdog, *postponed}, where
     elif word == "empty":
         assert [key in problem for problem in stage.redis.hvals(stage.keys.quarantine)] == [True], where
-        assert changed <= {*indices(stage), stage.keys.quarantine}
+        assert changed <= {*indices(stage), stage.keys.quarantine, stage.keys.wake(QUEUE)}
     else:
         assert word in ("damaged", "purged", "suspended"), where
         assert raised is None or key in raised, where
@@ -126,21 +144,58 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
 def indices(stage: Scene) -> set[str]:
     """Return the indices that a batch takes a damaged member from, or puts it further back in."""
     keys = stage.keys
-    return {keys.due, keys.deadlines, keys.retention, keys.pending(QUEUE), keys.rq_queue(QUEUE)}
+    return {keys.due, keys.deadlines, keys.retention, keys.pending(QUEUE), keys.rq_queue(QUEUE), *parking(keys)}
+
+
+def parking(keys: Keys) -> set[str]:
+    """Return the keys in which a task is parked."""
+    return {keys.parked(f"{QUEUE}:{TYPE}"), keys.parked_types(QUEUE)}
+
+
+def test_a_wrong_type_beside_a_task_that_is_parked(redis: Redis) -> None:
+    """The task is parked whole, set aside, or stays where it is, and what is wrong is named."""
+    parking_only = Carrier("claim", lambda s: s.store.claim(wish("w2", "cc33", OTHER_TYPE)), State.PENDING)
+    stage, keys, names = scene(redis), Keys(), touched(redis, parking_only)
+    assert {keys.parked(f"{QUEUE}:{TYPE}"), keys.parked_types(QUEUE), keys.pending(QUEUE)} < names
+    for key, kind in itertools.product(sorted(names), ("string", "list", "zset", "set")):
+        if kind != right_type(keys, key):
+            stage.start_over()
+            set_up(stage, parking_only)
+            spoil(redis, key, kind)
+            assert_parked_or_not(stage, parking_only, key)
+
+
+def assert_parked_or_not(stage: Scene, carrier: Carrier, key: str) -> None:
+    """Make the call beside a damaged key, and check that the task is in one place, or in quarantine."""
+    before, told = snapshot(stage.redis), ""
+    try:
+        carrier.call(stage)
+    except CorruptRecord as error:
+        told = str(error)
+    changed = difference(before, snapshot(stage.redis)).keys()
+    if told:
+        assert key in told
+        assert set() == changed, key
+    elif stage.redis.hlen(stage.keys.quarantine):
+        assert [key in problem for problem in stage.redis.hvals(stage.keys.quarantine)] == [True]
+    else:
+        assert [] == [line for line in audit(stage.redis, stage.keys, [ID]) if ID in line and key not in line], key
 
 
 NOT_NUMBERS = ("", "one", "1.5", "-1", "inf", "nan", "1e30", "0x1g")
 FIELDS = [
     *((field, value) for field in ("attempt", "failures", "timeouts", "losses", "entries") for value in NOT_NUMBERS),
-    *((field, value) for field in ("entered_at", "timeout_at") for value in NOT_NUMBERS),
+    *((field, value) for field in ("entered_at", "timeout_at", "parked_at") for value in NOT_NUMBERS),
     *(("state", value) for value in ("", "NOWHERE", "processing", State.TIMEOUT, None)),
     *(("policy", value) for value in ("", "1,x", "a,b,c,d,e,f,g", "1,2,3,4,5,6,-7", None)),
+    ("type", None),
+    ("type", "a,b"),
     ("queue", None),
     ("entered_at", None),
 ]
 ON_ONE_TASK = [
     carrier
-    for carrier in (*ALL, *RICH)
+    for carrier in (*SINGLE, *RICH)
     if carrier.verb not in (*BATCH, "claim", "put_back") and carrier.state is not None
 ]
 SUBMIT_AGAIN = Carrier("submit", lambda s: s.store.submit(submission()), State.PENDING)

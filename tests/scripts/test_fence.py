@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from audit import audit
 from ghostless.jobs.errors import StaleAttempt, TaskNotFound
-from ghostless.jobs.messages import Claim, Held
+from ghostless.jobs.messages import Held
 from ghostless.statemachine import Event, Reason, State
 from redis import Redis
-from scripts.seeding import CARRIERS, ID, QUEUE, Carrier, Scene, claimed, finish, make_due, make_lost, put, scene
+from scripts.seeding import CARRIERS, ID, Carrier, Scene, claimed, finish, make_due, make_lost, put, scene, wish
 from scripts.snapshot import difference, snapshot
 
 HELD = {"heartbeat", "progress", "checkpoint", "log", "stage"}
@@ -72,7 +72,7 @@ def zombie(stage: Scene) -> Held:
     assert 1 == stage.store.sweep("watchdog").moved
     make_due(stage)
     stage.store.release("watchdog")
-    stage.held = claimed(stage.store, Claim("w2", (QUEUE,), "cc33")).held
+    stage.held = claimed(stage.store, wish("w2", "cc33")).held
     return loser
 
 

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 import pytest
 from audit import audit
 from ghostless.jobs.errors import RedisFull
-from ghostless.jobs.messages import Claim
 from ghostless.statemachine import RUNNING, Event, Reason, State
 from redis import Redis
-from scripts.seeding import ALL, ID, PURGE, QUEUE, Carrier, Scene, finish, fire, scene, set_up, submission
+from scripts.seeding import ALL, ID, PURGE, Carrier, Scene, finish, fire, scene, set_up, submission, wish
 from scripts.snapshot import difference, snapshot
 
 
@@ -86,7 +85,7 @@ def test_an_attempt_ends_and_the_next_begins_in_one_call(redis: Redis) -> None:
     stage = scene(redis)
     set_up(stage, Carrier("finish", finish, State.PROCESSING, _wait_in_another_queue))  # type: ignore[arg-type]
     with full(redis):
-        answer, following = finish(stage, Event.COMPLETE, claim=Claim("w1", (QUEUE,), "cc"))
+        answer, following = finish(stage, Event.COMPLETE, claim=wish("w1", "cc"))
     assert ("moved", "t2") == (answer.word, following.held.task_id)
     assert [] == audit(redis, stage.keys, [ID, "t2"])
 

@@ -10,11 +10,10 @@ from importlib.resources import files
 import pytest
 from ghostless.jobs.errors import GhostlessError
 from ghostless.jobs.keys import Keys, script_names
-from ghostless.jobs.messages import Claim
 from ghostless.lua import SHARED, VERBS, loader
 from ghostless.statemachine import STORED, Event, Policy, Reason, State
 from redis import Redis
-from scripts.seeding import ALL, CARRIERS, QUEUE, Carrier, Scene, finish, make_outdated, put, scene, submission
+from scripts.seeding import ALL, CARRIERS, QUEUE, Carrier, Scene, finish, make_outdated, put, scene, submission, wish
 
 PLACE = re.compile(r"\b(KEYS|ARGV)\[(\d+)(\.\.n)?\]")
 WORDS = {
@@ -29,8 +28,9 @@ WORDS = {
     "plain",
     "empty",
     "suspended",
+    "more",
 }
-BATCH = {"release", "sweep", "requeue", "purge"}
+BATCH = {"unpark", "release", "sweep", "requeue", "purge"}
 
 
 def header(part: str) -> str:
@@ -159,10 +159,13 @@ def special(stage: Scene) -> Iterator[Carrier]:
     redis.lpush(keys.rq_queue(QUEUE), "plain")
     redis.hset(keys.rq_job("plain"), "origin", QUEUE)
     yield claim
+    redis.delete(keys.claim("w2"))
+    redis.lpush(keys.rq_queue(QUEUE), *(f"gone{number}" for number in range(100)))
+    yield claim
     for event in (Event.TIMEOUT, Event.FAIL):
         stage.start_over()
         put(stage, State.PROCESSING, replace(Policy(), max_retries=0, max_timeouts=0))
-        yield Carrier("finish", lambda s, event=event: finish(s, event, claim=Claim("w1", (QUEUE,), "dd")))
+        yield Carrier("finish", lambda s, event=event: finish(s, event, claim=wish("w1", "dd")))
     stage.start_over()
     put(stage, State.PROCESSING, replace(Policy(), max_losses=0))
     CARRIERS[Event.TIMEOUT][1].prepare(stage)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 from audit import audit
 from ghostless.jobs.errors import CorruptRecord
-from ghostless.jobs.messages import Claim, Claimed, NothingToClaim, Swept
+from ghostless.jobs.messages import Claimed, NothingToClaim, Swept
 from ghostless.statemachine import State
 from redis import Redis
-from scripts.seeding import BY_WATCHDOG, QUEUE, Scene, claimed, ending, scene, submission
+from scripts.seeding import BY_WATCHDOG, OTHER_TYPE, QUEUE, TYPE, Scene, claimed, ending, scene, submission, wish
 from scripts.snapshot import difference, snapshot
 
 GOOD = 20
@@ -54,7 +54,7 @@ def submit_good(stage: Scene, delay: int = 0, retention: int = 60_000) -> list[s
 def make_all_lost(stage: Scene) -> None:
     """Start every task and let every lease be over."""
     for number in range(GOOD):
-        held = claimed(stage.store, Claim(f"w{number}", (QUEUE,), f"{number:02x}")).held
+        held = claimed(stage.store, wish(f"w{number}", f"{number:02x}")).held
         stage.redis.delete(stage.keys.heartbeat(held.task_id))
     now = stage.now()
     stage.redis.hset(stage.keys.watchdog, mapping={"swept_at": now, "judge_from": now - 1})
@@ -115,12 +115,31 @@ def test_poison_at_the_head_of_a_queue_does_not_hold_the_queue(redis: Redis) -> 
     ids = submit_good(stage)
     poison(stage, State.PENDING)
     redis.lpush(stage.keys.rq_queue(QUEUE), *reversed(MEMBERS))
-    got = [claimed(stage.store, Claim(f"w{number}", (QUEUE,), f"{number:02x}")).held.task_id for number in range(GOOD)]
+    got = [claimed(stage.store, wish(f"w{number}", f"{number:02x}")).held.task_id for number in range(GOOD)]
     assert ids == got
-    assert NothingToClaim("empty") == stage.store.claim(Claim("late", (QUEUE,), "ff"))
+    assert NothingToClaim("empty") == stage.store.claim(wish("late", "ff"))
     assert len(MEMBERS) - 1 == redis.hlen(stage.keys.quarantine)  # a ticket of nothing at all is no damage
     clear_poison(stage)
     assert [] == audit(redis, stage.keys, ids, quarantined=len(MEMBERS) - 1)
+
+
+@pytest.mark.parametrize("way", ["claim", "unpark"])
+def test_poison_among_the_parked_keeps_nobody_from_their_turn(redis: Redis, way: str) -> None:
+    """Each claim gets a parked good task, in order, or all are given back; damaged members are set aside."""
+    stage = scene(redis)
+    ids = submit_good(stage)
+    stage.store.claim(wish("w", "ee", OTHER_TYPE))
+    poison(stage, State.PENDING)
+    redis.zadd(stage.keys.parked(f"{QUEUE}:{TYPE}"), {member: number for number, member in enumerate(MEMBERS)})
+    if way == "unpark":
+        assert GOOD == stage.store.unpark([TYPE])
+        assert ids == stage.queue
+    got = [claimed(stage.store, wish(f"w{number}", f"{number:02x}")).held.task_id for number in range(GOOD)]
+    assert ids == got
+    assert NothingToClaim("empty") == stage.store.claim(wish("late", "ff"))
+    assert len(MEMBERS) == redis.hlen(stage.keys.quarantine)
+    clear_poison(stage)
+    assert [] == audit(redis, stage.keys, ids, quarantined=len(MEMBERS))
 
 
 def test_a_task_that_cannot_be_moved_is_put_further_back(redis: Redis) -> None:
@@ -188,9 +207,9 @@ def test_a_task_whose_values_cannot_be_read_fails_instead_of_going_round(redis: 
     stage.store.submit(submission())
     stage.store.submit(submission("t2"))
     redis.set(stage.keys.params("t1"), params)
-    assert NothingToClaim("damaged") == stage.store.claim(Claim("w1", (QUEUE,), "aa"))
+    assert NothingToClaim("damaged") == stage.store.claim(wish("w1", "aa"))
     assert (State.FAILED, "invalid_params") == (stage.task["state"], stage.task["reason"])
-    assert "t2" == claimed(stage.store, Claim("w1", (QUEUE,), "bb")).held.task_id
+    assert "t2" == claimed(stage.store, wish("w1", "bb")).held.task_id
     assert [] == audit(redis, stage.keys, ["t1", "t2"])
 
 
@@ -199,7 +218,7 @@ def test_a_damaged_checkpoint_costs_only_what_it_held(redis: Redis) -> None:
     stage = scene(redis)
     stage.store.submit(submission())
     redis.set(stage.keys.checkpoint("t1"), "[")
-    assert claimed(stage.store, Claim("w1", (QUEUE,), "aa")).checkpoint is None
+    assert claimed(stage.store, wish("w1", "aa")).checkpoint is None
     assert State.PROCESSING == stage.task["state"]
 
 
@@ -208,9 +227,9 @@ def test_a_damaged_queue_keeps_nobody_from_the_others(redis: Redis) -> None:
     stage = scene(redis)
     stage.store.submit(submission())
     redis.set(stage.keys.rq_queue("bad"), "oops")
-    assert "t1" == claimed(stage.store, Claim("w1", ("bad", QUEUE), "aa")).held.task_id
+    assert "t1" == claimed(stage.store, wish("w1", "aa", queues=("bad", QUEUE))).held.task_id
     with pytest.raises(CorruptRecord, match=stage.keys.rq_queue("bad")):
-        stage.store.claim(Claim("w1", ("bad", QUEUE), "bb"))
+        stage.store.claim(wish("w1", "bb", queues=("bad", QUEUE)))
 
 
 def test_damage_met_by_the_claim_after_a_finish_does_not_hide_that_the_attempt_ended(redis: Redis) -> None:
@@ -220,6 +239,6 @@ def test_damage_met_by_the_claim_after_a_finish_does_not_hide_that_the_attempt_e
     held = claimed(stage.store).held
     redis.hset(stage.keys.claim("w9"), "not", "a string")
     done = ending("COMPLETE")  # type: ignore[arg-type]
-    answer, following = stage.store.finish(held, done, "worker:w9", Claim("w9", (QUEUE,), "cc"))
+    answer, following = stage.store.finish(held, done, "worker:w9", wish("w9", "cc"))
     assert ("moved", State.SUCCESS, NothingToClaim("damaged")) == (answer.word, answer.state, following)
     assert not isinstance(following, Claimed)

@@ -6,12 +6,11 @@ import pytest
 from audit import audit
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import TaskConflict, TaskNotFound
-from ghostless.jobs.messages import Claim
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import BATCH
 from ghostless.statemachine import FINAL, STORED, Event, Policy, State
 from redis import Redis
-from scripts.seeding import ID, QUEUE, claimed, finish, make_due, make_outdated, put, scene, submission
+from scripts.seeding import ID, QUEUE, claimed, finish, make_due, make_outdated, put, scene, submission, wish
 from scripts.snapshot import difference, snapshot
 
 
@@ -130,7 +129,7 @@ def test_the_entries_of_a_long_history_are_all_deleted(redis: Redis) -> None:
     stage = scene(redis)
     stage.store.submit(submission())
     for number in range(420):
-        stage.held = claimed(stage.store, Claim("w1", (QUEUE,), f"{number:04x}")).held
+        stage.held = claimed(stage.store, wish("w1", f"{number:04x}")).held
         finish(stage, Event.SUSPEND)
     stage.store.cancel(ID, "tester")
     assert 1 + 420 * 3 + 1 == redis.xlen(stage.keys.history) == int(stage.task["entries"])
@@ -150,7 +149,7 @@ def test_a_retried_task_leaves_the_retention(redis: Redis) -> None:
     assert redis.zscore(stage.keys.retention, ID) is None
     make_due(stage)
     stage.store.release("watchdog")
-    stage.held = claimed(stage.store, Claim("w1", (QUEUE,), "ee")).held
+    stage.held = claimed(stage.store, wish("w1", "ee")).held
     finish(stage, Event.COMPLETE)
     assert first <= redis.zscore(stage.keys.retention, ID)
     assert [] == audit(redis, stage.keys, [ID])

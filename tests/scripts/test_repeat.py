@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from audit import audit
 from ghostless.jobs.errors import RedisFull, StaleAttempt
-from ghostless.jobs.messages import Claim, Claimed, NothingToClaim
+from ghostless.jobs.messages import Claimed, NothingToClaim
 from ghostless.jobs.settings import Settings
 from ghostless.statemachine import Event, State
 from redis import Redis
@@ -21,7 +21,6 @@ from redis_server import RedisServer
 from scripts.seeding import (
     ALL,
     ID,
-    QUEUE,
     Carrier,
     Scene,
     SpiedStore,
@@ -33,6 +32,7 @@ from scripts.seeding import (
     scene,
     set_up,
     submission,
+    wish,
 )
 from scripts.snapshot import difference, snapshot
 
@@ -43,7 +43,7 @@ def _two_wait(stage: Scene) -> None:
 
 
 def _finish_and_claim(event: Event) -> Carrier:
-    claim = Claim("w1", (QUEUE,), "cc33")
+    claim = wish("w1", "cc33")
     return Carrier("finish", lambda s: finish(s, event, claim=claim), prepare=_two_wait)
 
 
@@ -230,7 +230,7 @@ def test_fifty_claimers_of_one_task_have_one_winner(redis: Redis) -> None:
     """One gets it, 49 find the queue empty, and the attempt was counted once."""
     stage = scene(redis)
     put(stage, State.PENDING)
-    replies = all_at_once(50, lambda index: stage.store.claim(Claim(f"w{index}", (QUEUE,), f"{index:04x}")))
+    replies = all_at_once(50, lambda index: stage.store.claim(wish(f"w{index}", f"{index:04x}")))
     assert {Claimed: 1, NothingToClaim: 49} == Counter(map(type, replies))
     assert "1" == stage.task["attempt"]
     assert [] == audit(redis, stage.keys, [ID])
@@ -241,7 +241,7 @@ def test_fifty_claimers_of_fifty_tasks_get_one_each(redis: Redis) -> None:
     stage = scene(redis)
     for number in range(50):
         stage.store.submit(submission(f"t{number}"))
-    replies = all_at_once(50, lambda index: stage.store.claim(Claim(f"w{index}", (QUEUE,), f"{index:04x}")))
+    replies = all_at_once(50, lambda index: stage.store.claim(wish(f"w{index}", f"{index:04x}")))
     assert {f"t{number}" for number in range(50)} == {reply.held.task_id for reply in replies}
     assert [] == audit(redis, stage.keys, {f"t{number}" for number in range(50)})
 
@@ -250,11 +250,11 @@ def test_a_repeated_claim_gets_the_same_task_until_the_attempt_ends(backend: Red
     """The same token is answered with the same attempt; a new one with the next task."""
     stage = scene(backend)
     _two_wait(stage)
-    claim = Claim("w1", (QUEUE,), "aa")
+    claim = wish("w1", "aa")
     first, second = claimed(stage.store, claim), claimed(stage.store, claim)
     assert ("t2", 1) == (first.held.task_id, first.held.attempt)
     assert (first.held, first.params, first.checkpoint) == (second.held, second.params, second.checkpoint)
-    assert "t3" == claimed(stage.store, Claim("w1", (QUEUE,), "bb")).held.task_id
+    assert "t3" == claimed(stage.store, wish("w1", "bb")).held.task_id
     assert [] == audit(backend, stage.keys, ["t2", "t3"])
 
 
@@ -265,7 +265,7 @@ def test_cancel_and_complete_at_once_agree_on_one_end(redis: Redis, rounds: int)
     for number in range(rounds):
         task_id = f"r{number}"
         store.submit(submission(task_id))
-        held = claimed(store, Claim("w1", (QUEUE,), f"{number:04x}")).held
+        held = claimed(store, wish("w1", f"{number:04x}")).held
         stage = Scene(redis, store, held)
         calls: list[Callable[[], Any]] = [
             lambda task_id=task_id: store.cancel(task_id, "tester"),

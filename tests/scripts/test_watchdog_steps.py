@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from audit import audit
-from ghostless.jobs.messages import Claim
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import BATCH, TICKET_WINDOW
 from ghostless.statemachine import FINAL, RUNNING, Event, Policy, State
@@ -22,6 +21,7 @@ from scripts.seeding import (
     put,
     scene,
     submission,
+    wish,
 )
 from scripts.snapshot import difference, snapshot
 
@@ -156,7 +156,7 @@ def test_many_watchdogs_take_each_task_away_once(redis: Redis) -> None:
     ids = [f"t{number}" for number in range(100)]
     for task_id in ids:
         stage.store.submit(submission(task_id))
-        held = claimed(stage.store, Claim(task_id, (QUEUE,), "aa")).held
+        held = claimed(stage.store, wish(task_id, "aa")).held
         redis.delete(stage.keys.heartbeat(held.task_id))
         redis.zadd(stage.keys.deadlines, {task_id: 0})
     swept_before(stage, 0)
@@ -264,6 +264,6 @@ def test_a_retry_that_became_due_starts_with_what_the_last_attempt_saved(redis: 
     finish(stage, Event.FAIL)
     make_due(stage)
     assert 1 == stage.store.release("watchdog").moved
-    again = claimed(stage.store, Claim("w2", (QUEUE,), "cc"))
+    again = claimed(stage.store, wish("w2", "cc"))
     assert (2, {"a": 1}, {"step": 3}) == (again.held.attempt, again.params, again.checkpoint)
     assert [] == audit(redis, stage.keys, [ID])

@@ -69,6 +69,12 @@ def test_every_state_is_explained(state: State) -> None:
             "number 4 of 9",
             "one of 2 workers starts it when its turn comes, in about 20 s",
         ),
+        (
+            State.PENDING,
+            {"fields": {"parked_at": NOW - 9_000}},
+            "no worker of its queue gpu serves the type work",
+            "the first worker that serves it starts it",
+        ),
         (State.SCHEDULED, {}, "later time", "goes to its queue"),
         (State.SCHEDULED, {"swept_at": None}, "later time", "`ghostless watchdog`"),
         (

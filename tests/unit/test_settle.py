@@ -64,7 +64,7 @@ def reporter(store: LossyStore) -> Iterator[Reporter]:
 
 def settled(store: LossyStore, reporter: Reporter, give_up: Callable[[], bool] = lambda: False) -> tuple[Any, Any]:
     """Settle the task, and claim the next one with it."""
-    claim = Claim("w", ("q",), "next")
+    claim = Claim("w", ("q",), "next", ("t",))
     return settle(store, reporter, CLAIMED, DONE, "worker:w", next_claim=claim, give_up=give_up)  # type: ignore[arg-type]
 
 

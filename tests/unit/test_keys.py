@@ -47,8 +47,7 @@ def test_rqs_names_are_those_of_rq() -> None:
 def test_scripts_get_names_that_need_only_their_id() -> None:
     """What is rendered is the beginning of what Python builds, for every name that both know."""
     names = script_names(KEYS)
-    for name in BY_ID:
-        if name in names:
-            assert names[name] + "x7" == getattr(KEYS, name)("x7")
-    for name in SINGLE:
+    for name in names.keys() & set(BY_ID):
+        assert names[name] + "x7" == getattr(KEYS, name)("x7")
+    for name in names.keys() & set(SINGLE):
         assert names[name] == getattr(KEYS, name)

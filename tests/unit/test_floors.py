@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 FLOORS = {
-    0: ("statemachine", "lua", "jobs.errors", "jobs.settings", "jobs.keys", "jobs.names"),
+    0: ("statemachine", "lua", "jobs.errors", "jobs.settings", "jobs.keys", "jobs.names", "jobs.installed"),
     1: (
         *(
             "jobs.connection",
@@ -21,9 +21,9 @@ FLOORS = {
             "jobs.signature",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
-        *("jobs.tether", "jobs.workspace", "jobs.output", "jobs.processes"),
+        *("jobs.tether", "jobs.workspace", "jobs.output", "jobs.processes", "jobs.memory", "jobs.breaker"),
     ),
-    2: ("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
+    2: ("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet", "jobs.diary"),
     3: ("jobs.client",),
     4: (
         *(
@@ -33,6 +33,7 @@ FLOORS = {
             "jobs.horse",
             "jobs.execution",
             "jobs.stable",
+            "jobs.horse_process",
             "jobs.supervisor",
             "jobs.reporter",
         ),

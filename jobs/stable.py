@@ -104,8 +104,8 @@ class Stable:
         if is_ready:
             self._types = horse.types
             self._diary.note("horse started", f"process {horse.pid}")
-        if not horse.types:
-            log.warning("the modules %s have no handlers: no task can run here", ", ".join(modules) or "(none)")
+            if not horse.types:
+                log.warning("the modules %s have no handlers: no task can run here", ", ".join(modules) or "(none)")
 
     def _part_with_horse(self) -> None:
         horse = self.horse

@@ -126,6 +126,19 @@ def test_modules_of_installed_packages_are_found(ask: Ask, client: Client, tmp_p
     assert "hello ann" == client.get(task_id).result
 
 
+def test_a_worker_without_one_setup_that_works_does_not_start(ask: Ask, client: Client, tmp_path: Path) -> None:
+    """With --preload the tracebacks of all setups are shown, exit code 1, and nothing is published."""
+    setup = 'def {0}(): raise RuntimeError("no {0}")\n@task("{0}", setup={0})\ndef do_{0}(ctx): ...\n'
+    handlers = "".join(setup.format(name) for name in ("gpu", "licence"))
+    (tmp_path / "heavy_tasks.py").write_text(f"from ghostless.jobs import task\n{handlers}")
+    code, shown = ask("worker", "q", "--tasks", "heavy_tasks", "--preload", "--burst")
+    assert 1 == code
+    assert "Error: the setup of each task type failed: gpu, licence\n" == shown.splitlines(keepends=True)[-1]
+    assert all(f"RuntimeError: no {name}" in shown for name in ("gpu", "licence"))
+    assert 2 == shown.count("Traceback")
+    assert {} == client.types()
+
+
 def test_a_burst_worker_ends_when_its_queues_are_empty(ask: Ask, client: Client) -> None:
     """It runs what is there and ends with exit code 0; `submit --wait` then tells the outcomes."""
     ask("types", "publish", "--tasks", "my_tasks")

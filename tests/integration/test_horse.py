@@ -227,6 +227,8 @@ def test_large_params_pass(horse: Rider) -> None:
         ("base", "BaseException: not even an Exception"),
         ("unreadable", "Unreadable: (its message cannot be read: RuntimeError)"),
         ("two arguments", "TwoArguments: one"),
+        ("bytes", "ValueError: (b'\\xff', {1: None})"),
+        ("value", "ValueError: (its message cannot be read: RuntimeError)"),
         ("surrogate", "ValueError: half a pair: ?"),
         ("lines", "ValueError: first second third"),
         ("memory", "MemoryError: out of memory"),
@@ -313,6 +315,8 @@ def test_invalid_params_name_every_fault(horse: Rider) -> None:
         ("lambda", "result: expected JSON, got function"),
         ("key", "a key of result: expected JSON, got tuple"),
         ("file", "result: expected JSON, got _io.TextIOWrapper"),
+        ("unspeakable", "result.images[0]: expected JSON, got handlers.Unspeakable"),
+        ("unspeakable key", "a key of result: expected JSON, got handlers.Unspeakable"),
     ],
 )
 def test_bad_results(horse: Rider, what: str, hint: str) -> None:

@@ -134,7 +134,7 @@ class Stable:
         while failed := self._first_failure():
             name, failure = failed
             failures[name] = failure
-            self._note_failure(name, failure.why, at_once=True)
+            self._note_failure(name, f"setup of {name} failed: {failure.why}", at_once=True)
             self._outworn = f"the setup of {name} failed"
             self._start()
         if failures and not self.served:
@@ -143,9 +143,10 @@ class Stable:
 
     def _first_failure(self) -> tuple[str, SetupFailure] | None:
         for name in self.served:
+            if self.horse is None or self._give_up():
+                break
             patience = Policy.unpack(self._types[name]["policy"]).timeout / 1000
-            failure = self.horse and self.horse.preload(name, patience, self._give_up)
-            if failure:
+            if failure := self.horse.preload(name, patience, self._give_up):
                 return name, failure
         return None
 

@@ -94,9 +94,9 @@ def test_preload_sets_aside_what_fails(stables: Stables, tmp_path: Path) -> None
     stable.fresh_horse()
     assert stable.served == ("die", "leak", "setup.fine")
     assert stable.set_aside == {
-        "setup.hang": "it ran longer than the timeout of the type, 0.3 s",
-        "setup.kill": "it ended its process: signal 9 (SIGKILL)",
-        "setup.raise": "RuntimeError: no GPU here",
+        "setup.hang": "setup of setup.hang failed: it ran longer than the timeout of the type, 0.3 s",
+        "setup.kill": "setup of setup.kill failed: it ended its process: signal 9 (SIGKILL)",
+        "setup.raise": "setup of setup.raise failed: RuntimeError: no GPU here",
     }
     assert stable.is_ready
     assert stable.horse

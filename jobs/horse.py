@@ -131,9 +131,9 @@ def _flush_output() -> None:
             stream.flush()
 
 
-def main() -> int:
-    """Be a horse on the channel whose descriptor is the first argument. Returns the exit code."""
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+def live_on(descriptor: int) -> int:
+    """Be a horse on a channel, tied to the worker by the standard input. Returns the exit code."""
+    channel = Channel(socket.socket(fileno=descriptor))
     os.set_inheritable(channel.fileno(), False)
     os.register_at_fork(after_in_child=channel.close)  # what a handler forks must not keep the channel open
     tie_to_worker()
@@ -141,4 +141,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(live_on(int(sys.argv[1])))

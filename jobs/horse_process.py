@@ -19,6 +19,7 @@ import psutil
 
 from .errors import GhostlessError
 from .frames import Channel, FrameError
+from .launch import UNKNOWN, Launch, spawn
 from .memory import MemoryWatch
 from .output import Output
 from .processes import end, offspring
@@ -47,29 +48,27 @@ class SetupFailure:
 
 
 class Horse:
-    """One warm child process in a session of its own, so that it can be killed with its children."""
+    """One warm process in a group of its own, so that it can be killed with its children."""
 
-    def __init__(self, modules: Sequence[str], artifacts: str, on_line: Callable[[TextIO, str], None]) -> None:
+    def __init__(
+        self,
+        modules: Sequence[str],
+        artifacts: str,
+        on_line: Callable[[TextIO, str], None],
+        launch: Launch = spawn,
+    ) -> None:
         """Start the process. `on_line` gets each line that a handler prints, and the stream of ours it is meant for."""
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.horse", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.PIPE,  # nobody writes to it: its end tells the horse that the worker is gone
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},  # a line is seen when it is printed
-                start_new_session=True,
-            )
+            # The pidfd tells of the end also when a grandchild keeps the other end of the channel open.
+            self._process, pidfd = launch(theirs)
+        self._pidfd: int | None = pidfd
         self._outputs = [
             Output(cast("IO[bytes]", self._process.stdout), partial(on_line, sys.stdout)),
             Output(cast("IO[bytes]", self._process.stderr), partial(on_line, sys.stderr)),
         ]
         for output in self._outputs:
             output.start()
-        # Tells of the end also when a grandchild keeps the other end of the channel open.
-        self._pidfd: int | None = os.pidfd_open(self._process.pid)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT, 0))
         self.channel = Channel(ours)
         self._fault = ""
@@ -228,6 +227,8 @@ class Horse:
     def _told_by(self, code: int | None) -> str:
         if code is None:
             return f"{self._fault or 'it closed its channel'}, and it was killed"
+        if code == UNKNOWN:
+            return "how is not known, since the process that it was forked from is gone"
         if code >= 0:
             return f"exit code {code}"
         ran_out = -code == signal.SIGKILL and self._memory.has_struck()

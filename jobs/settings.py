@@ -19,6 +19,7 @@ class Settings:
     prefix: str = "ghostless:"
     tasks: tuple[str, ...] = ()  # modules with handlers, comma-separated
     artifacts: str = "ghostless-artifacts"  # folder for what handlers produce
+    horse: str = "spawn"  # or "fork": from a process that has imported the modules, which starts faster
     preload: bool = False  # whether a horse runs the setup of every task type before its first task
     max_tasks_per_horse: int = 0  # after so many tasks a horse is replaced; 0: never for that
     max_horse_rss: int = 0  # bytes of memory above which a horse is replaced after its task; 0: never for that
@@ -67,6 +68,12 @@ def _seconds(least: float, most: float) -> Callable[[str, str], float]:
         return value
 
     return parse
+
+
+def _way_to_start(name: str, text: str) -> str:
+    if text not in ("spawn", "fork"):
+        raise InvalidSetting(name, "spawn or fork", text)
+    return text
 
 
 def _flag(name: str, text: str) -> bool:
@@ -128,6 +135,7 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "prefix": _prefix,
     "tasks": _modules,
     "artifacts": _folder,
+    "horse": _way_to_start,
     "preload": _flag,
     "max_tasks_per_horse": _count,
     "max_horse_rss": _size,

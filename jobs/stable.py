@@ -1,6 +1,7 @@
 """Keeps one warm horse for a worker, and knows when it needs another one and what that one can run."""
 
 import logging
+import socket
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
@@ -9,8 +10,10 @@ from .breaker import Breaker
 from .diary import Diary
 from .horse_process import Horse, HorseBroken, SetupFailure
 from .installed import task_modules
+from .launch import Process, spawn
 from .messages import Ending
 from .store import Store
+from .zygote_process import ZygoteProcess
 
 log = logging.getLogger("rq.worker.ghostless")
 
@@ -30,6 +33,7 @@ class Stable:
         self._breaker = Breaker()
         self._tasks = 0  # that the horse has run
         self._outworn = ""  # why the horse is to run no further task
+        self._zygote: ZygoteProcess | None = None
         self.horse: Horse | None = None
 
     @property
@@ -76,13 +80,16 @@ class Stable:
 
     def let_go(self) -> None:
         """In a fork of the worker: close what ties the horse to it."""
-        if self.horse:
-            self.horse.let_go()
+        for process in (self.horse, self._zygote):
+            if process:
+                process.let_go()
 
     def retire(self, patience: float) -> None:
         """Let the horse run its teardown for at most `patience` seconds, then make sure it is gone."""
         if self.horse:
             self.horse.retire(patience)
+        if self._zygote:
+            self._zygote.kill()
 
     def kill(self) -> None:
         """Make sure that no horse is left, also not as a zombie."""
@@ -94,7 +101,7 @@ class Stable:
     def _start(self) -> None:
         self._part_with_horse()
         modules = task_modules(self._settings)
-        horse = Horse(modules, self._settings.artifacts, self._on_line)
+        horse = Horse(modules, self._settings.artifacts, self._on_line, self._launch)
         try:
             is_ready = horse.wait_until_ready(self._give_up)
         except HorseBroken as error:
@@ -106,6 +113,16 @@ class Stable:
             self._diary.note("horse started", f"process {horse.pid}")
             if not horse.types:
                 log.warning("the modules %s have no handlers: no task can run here", ", ".join(modules) or "(none)")
+
+    def _launch(self, theirs: socket.socket) -> tuple[Process, int]:
+        if self._settings.horse == "spawn":
+            return spawn(theirs)
+        if self._zygote and not self._zygote.alive:
+            self._zygote.kill()  # closes what is left of it
+            self._zygote = None
+        if self._zygote is None:
+            self._zygote = ZygoteProcess(task_modules(self._settings), self._on_line)
+        return self._zygote.launch(theirs, self._give_up)
 
     def _part_with_horse(self) -> None:
         horse = self.horse

@@ -5,18 +5,20 @@ import json
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from ghostless.jobs import Context, task
 
 
-def note(what: str) -> None:
-    """Append a line: what, in which process, when."""
+def note(what: str, pid: int = 0) -> None:
+    """Append a line: what, in which process (this one unless given), when."""
     with Path(os.environ["NOTES"]).open("a") as file:
-        file.write(json.dumps({"what": what, "pid": os.getpid(), "at": time.time()}) + "\n")
+        file.write(json.dumps({"what": what, "pid": pid or os.getpid(), "at": time.time()}) + "\n")
 
 
 note("import")
@@ -41,6 +43,19 @@ def _limited() -> None:
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     resource.setrlimit(resource.RLIMIT_AS, (4 * used + (512 << 20),) * 2)
     _hoard(1 << 20)
+
+
+@task("hold")
+def hold(ctx: Context, how: Literal["child", "stubborn", "wait"]) -> int:
+    """Run on beside a child, whatever is raised, or until there is a file named go; return the process."""
+    if how == "child":
+        child = subprocess.Popen(["sleep", "3600"])
+        note("child", child.pid)
+    note("hold")
+    while not (how == "wait" and Path("go").exists()):
+        with suppress(BaseException):
+            time.sleep(0.05)
+    return os.getpid()
 
 
 Death = Literal["kill", "segfault", "abort", "exit", "sys.exit", "limit", "hoard"]

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fleet import Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.diary import WorkerEvent, worker_events
-from helpers import eventually
+from helpers import eventually, is_running
 
 from .conftest import assert_clean, ended
 
@@ -77,12 +78,15 @@ def told(client: Client, kind: str, number: int) -> list[str]:
 SIGKILL, LIMIT = "died: signal 9 (SIGKILL)", "MemoryError: out of memory"
 
 
-def test_a_dying_handler(start: Start, client: Client, fleet: Fleet, notes: Callable[..., list[Any]]) -> None:
+@pytest.mark.parametrize("how_started", ["spawn", "fork"])
+def test_a_dying_handler(
+    start: Start, client: Client, fleet: Fleet, notes: Callable[..., list[Any]], how_started: str
+) -> None:
     """However a handler takes its process down, its task fails within a second and tells the signal or the code.
 
     Nobody calls it a lack of memory that was none.
     """
-    start()
+    start("--horse", how_started)
     expected = {
         "kill": ("crashed", SIGKILL),
         "segfault": ("crashed", "died: signal 11 (SIGSEGV)"),
@@ -178,10 +182,14 @@ def test_failing_setups(start: Start, client: Client, fleet: Fleet, notes: Calla
     assert_clean(client, fleet, *ids)
 
 
-def test_teardown_and_setup_each_once(start: Start, client: Client, notes: Callable[..., list[Any]]) -> None:
+@pytest.mark.parametrize("how_started", ["spawn", "fork"])
+def test_setup_and_teardown_once_each(
+    start: Start, client: Client, notes: Callable[..., list[Any]], how_started: str
+) -> None:
     """With --preload a horse sets up its types before any task; a retired one has torn down what it set up."""
-    worker = start("--preload", "--max-tasks-per-horse", "2")
+    worker = start("--preload", "--max-tasks-per-horse", "2", "--horse", how_started)
     assert len(notes("setup fine")) >= 1
+    assert (len(notes("import")) == 1) == (how_started == "fork")
     pids = [ended(client, client.submit("setup.fine").task_id, "SUCCESS").result for _ in range(5)]
     assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4]
     worker.terminate()
@@ -216,3 +224,82 @@ def test_a_leak_is_stopped_between_tasks(
     for task in tasks:
         assert (task.started_at or 0) / 1000 >= born[task.result] - 0.05
     assert_clean(client, fleet, *ids)
+
+
+# Forking
+
+
+def family(worker: subprocess.Popen[bytes], module: str) -> list[psutil.Process]:
+    """Return the living descendants of a worker that began as this module."""
+    found = psutil.Process(worker.pid).children(recursive=True)
+    return [process for process in found if f"ghostless.jobs.{module}" in process.cmdline()]
+
+
+def held(client: Client, notes: Callable[..., list[Any]], params: dict[str, Any]) -> str:
+    """Submit a task that does not end by itself; return its id once its handler runs."""
+    task_id = client.submit("hold", params).task_id
+    eventually(lambda: _assert(notes("hold")), seconds=20)
+    return task_id
+
+
+def test_a_forked_horse_is_tied_to_its_worker(start: Start, client: Client, notes: Callable[..., list[Any]]) -> None:
+    """When the worker is killed, the horse, what its handler started and what it was forked from are gone at once."""
+    worker = start("--horse", "fork")
+    held(client, notes, {"how": "child"})
+    processes = family(worker, "zygote")
+    assert len(processes) == 2
+    processes += [psutil.Process(note["pid"]) for note in notes("child")]
+    assert len(processes) == 3
+    worker.kill()
+    eventually(lambda: _assert(not any(is_running(process.pid) for process in processes)), seconds=1)
+
+
+def test_a_forked_horse_is_stopped_like_any_other(
+    start: Start, client: Client, fleet: Fleet, notes: Callable[..., list[Any]]
+) -> None:
+    """Cancelled, a stubborn handler is killed with its children, also while what it was forked from is frozen.
+
+    Then the next horse is a fresh interpreter, and the one after it is forked from a new one.
+    """
+    worker = start("--horse", "fork")
+    task_id = held(client, notes, {"how": "stubborn"})
+    zygote, horse = family(worker, "zygote")
+    assert horse.pid == notes("hold")[0]["pid"]
+    zygote.suspend()
+    client.cancel(task_id)
+    ended(client, task_id, "CANCELLED")
+    assert "killed with SIGKILL" in client.history(task_id)[-1].message
+    assert not is_running(horse.pid)
+    spawned = ended(client, client.submit("leak").task_id, "SUCCESS", seconds=40).result
+    assert [process.pid for process in family(worker, "horse")] == [spawned]
+    assert not is_running(zygote.pid)
+    ended(client, client.submit("die", {"how": "exit"}).task_id, "FAILED")
+    forked = ended(client, client.submit("leak").task_id, "SUCCESS").result
+    assert forked in [process.pid for process in family(worker, "zygote")]
+
+
+def test_a_forked_horse_outlives_what_it_was_forked_from(
+    start: Start, client: Client, fleet: Fleet, notes: Callable[..., list[Any]]
+) -> None:
+    """The zygote killed, a task goes on to its end; how its horse ends later nobody knows, and that is said."""
+    worker = start("--horse", "fork")
+    task_id = held(client, notes, {"how": "wait"})
+    zygote, horse = family(worker, "zygote")
+    zygote.kill()
+    (fleet.folder / "go").touch()
+    assert ended(client, task_id, "SUCCESS").result == horse.pid
+    failed = client.submit("die", {"how": "exit"}).task_id
+    ended(client, failed, "FAILED")
+    assert "how is not known" in client.history(failed)[-1].message
+    assert ended(client, client.submit("leak").task_id, "SUCCESS").result != horse.pid
+    assert_clean(client, fleet, task_id, failed)
+
+
+def test_modules_that_cannot_be_forked_are_told(fleet: Fleet) -> None:
+    """What a module raises is told as without forking."""
+    (fleet.folder / "broken_tasks.py").write_text("1 / 0")
+    fleet.environment["PYTHONPATH"] = str(fleet.folder)
+    worker = fleet.start("worker", "default", "--tasks", "broken_tasks", "--horse", "fork")
+    assert worker.wait(20) == 1
+    assert fleet.logs().count("Traceback") == 1
+    assert "Error: broken_tasks could not be loaded: ZeroDivisionError" in fleet.logs()

@@ -152,9 +152,9 @@ class Horse:
         return frames
 
     def _note_setup(self, frame: Mapping[str, Any]) -> None:
-        if frame["kind"] == "setup begun":
+        if frame.get("kind") == "setup begun":
             self.setting_up = frame["type"]
-        elif frame["kind"] == "setup done":
+        elif frame.get("kind") == "setup done":
             self.setting_up = ""
             self.set_up.add(frame["type"])
 

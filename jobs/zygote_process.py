@@ -51,7 +51,7 @@ class ZygoteProcess:
             self._await_ready(give_up)
             return self._fork(theirs)
         except OSError as error:
-            log.warning("no horse can be forked (%s): a fresh one is spawned", error or type(error).__name__)
+            log.warning("no horse can be forked (%s): a fresh one is spawned", error)
             self.kill()
             return spawn(theirs)
 

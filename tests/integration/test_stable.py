@@ -63,7 +63,7 @@ def test_a_type_whose_setup_fails_again_and_again_is_not_served(stables: Stables
     """Three failures in a row are enough, each with a fresh horse; what other types do changes nothing."""
     stable = stables()
     stable.fresh_horse()
-    everything = ("die", "leak", "setup.fine", "setup.hang", "setup.kill", "setup.raise")
+    everything = ("die", "hold", "leak", "setup.fine", "setup.hang", "setup.kill", "setup.raise")
     pids: list[int] = []
     for name in ("setup.raise", "setup.fine", "setup.raise", "setup.fine", "setup.raise"):
         assert stable.served == everything
@@ -71,7 +71,7 @@ def test_a_type_whose_setup_fails_again_and_again_is_not_served(stables: Stables
         assert stable.is_ready == (name == "setup.fine")
         if not stable.is_ready:
             stable.fresh_horse()
-    assert stable.served == ("die", "leak", "setup.fine", "setup.hang", "setup.kill")
+    assert stable.served == ("die", "hold", "leak", "setup.fine", "setup.hang", "setup.kill")
     assert stable.set_aside == {"setup.raise": "setup failed"}
     assert pids[1] == pids[2] != pids[0]
     assert pids[3] == pids[4] != pids[1]
@@ -92,7 +92,7 @@ def test_preload_sets_aside_what_fails(stables: Stables, tmp_path: Path) -> None
     """A setup that raises, dies or takes longer than its type's timeout is set aside at once; the others have run."""
     stable = stables(preload=True)
     stable.fresh_horse()
-    assert stable.served == ("die", "leak", "setup.fine")
+    assert stable.served == ("die", "hold", "leak", "setup.fine")
     assert stable.set_aside == {
         "setup.hang": "setup of setup.hang failed: it ran longer than the timeout of the type, 0.3 s",
         "setup.kill": "setup of setup.kill failed: it ended its process: signal 9 (SIGKILL)",
@@ -100,7 +100,7 @@ def test_preload_sets_aside_what_fails(stables: Stables, tmp_path: Path) -> None
     }
     assert stable.is_ready
     assert stable.horse
-    assert stable.horse.set_up == {"die", "leak", "setup.fine"}
+    assert stable.horse.set_up == {"die", "hold", "leak", "setup.fine"}
     assert (tmp_path / "notes").read_text().count("setup raise") == 1
 
 

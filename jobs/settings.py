@@ -10,6 +10,9 @@ from urllib.parse import urlsplit
 
 from .errors import InvalidSetting
 
+WAYS_TO_START = ("spawn", "fork")
+"""How a horse starts: as a fresh interpreter, or forked from a process that has imported the modules."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -19,7 +22,7 @@ class Settings:
     prefix: str = "ghostless:"
     tasks: tuple[str, ...] = ()  # modules with handlers, comma-separated
     artifacts: str = "ghostless-artifacts"  # folder for what handlers produce
-    horse: str = "spawn"  # or "fork": from a process that has imported the modules, which starts faster
+    horse: str = "spawn"  # or "fork": how the process of the handlers starts
     preload: bool = False  # whether a horse runs the setup of every task type before its first task
     max_tasks_per_horse: int = 0  # after so many tasks a horse is replaced; 0: never for that
     max_horse_rss: int = 0  # bytes of memory above which a horse is replaced after its task; 0: never for that
@@ -71,8 +74,8 @@ def _seconds(least: float, most: float) -> Callable[[str, str], float]:
 
 
 def _way_to_start(name: str, text: str) -> str:
-    if text not in ("spawn", "fork"):
-        raise InvalidSetting(name, "spawn or fork", text)
+    if text not in WAYS_TO_START:
+        raise InvalidSetting(name, " or ".join(WAYS_TO_START), text)
     return text
 
 

@@ -12,7 +12,7 @@ modules_option = click.option(
     "modules",
     multiple=True,
     metavar="MODULE",
-    help="Module with handlers; repeatable. Without it GHOSTLESS_TASKS, else all that installed packages name.",
+    help="Module with handlers; repeatable. Without it GHOSTLESS_TASKS, else the entry points in ghostless.tasks.",
 )
 
 

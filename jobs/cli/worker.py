@@ -3,6 +3,7 @@
 import click
 
 from ..horse_process import HorseBroken
+from ..settings import WAYS_TO_START
 from ..worker import run_worker
 from .logs import log_to_stderr
 from .modules import modules_of, modules_option, told
@@ -18,7 +19,7 @@ from .session import Session, pass_session
 @click.option("--drain", metavar="SECONDS", help="How long a stopping worker lets its task run on.")
 @click.option(
     "--horse",
-    type=click.Choice(["spawn", "fork"]),
+    type=click.Choice(WAYS_TO_START),
     help="How the process of the handlers starts: as a fresh interpreter, or forked from one that has imported the "
     "modules, which is faster; for modules that start no threads and touch no GPU when imported. Default: spawn.",
 )

@@ -10,7 +10,7 @@ from typing import Any
 from .attempt import Attempt
 from .context import Context
 from .errors import InvalidParams, TaskStopped, TooLarge
-from .failure import describe, describe_error, message_of
+from .failure import describe, describe_error, message_of, traceback_of
 from .frames import Frame
 from .processes import end, has_children, offspring
 from .registry import Registry, TaskType
@@ -29,10 +29,13 @@ class _SetupFailed(Exception):
 
 
 class Runner:
-    """Runs attempts one after another; keeps what the setup of each type returned."""
+    """Runs attempts one after another; keeps what the setup of each type returned.
 
-    def __init__(self, types: Registry, artifacts: Path) -> None:
-        self._types, self._artifacts = types, artifacts
+    `send` sends a frame to the worker: it is to know that a setup runs, also when that kills the process.
+    """
+
+    def __init__(self, types: Registry, artifacts: Path, send: Callable[[Frame], None]) -> None:
+        self._types, self._artifacts, self._send = types, artifacts, send
         self._models: dict[str, object] = {}
         self._helpers = offspring(os.getpid())  # started by modules and setups; they belong to the horse
 
@@ -46,6 +49,16 @@ class Runner:
             return {"kind": "returned", "result": self._result(task_type, attempt, order)}
         except BaseException as error:
             return _ending(error, task_type, attempt)
+
+    def preload(self, name: str) -> None:
+        """Run the setup of a type before any task of it; tell the worker when it failed. Raises nothing of its own."""
+        task_type = self._types.get(name)
+        try:
+            if task_type and name not in self._models:
+                self._set_up(task_type, _call)
+        except _SetupFailed as failure:
+            error = failure.__cause__ or failure
+            self._send({"kind": "setup failed", "message": message_of(error), "traceback": traceback_of(error)})
 
     def end_what_handlers_started(self) -> None:
         """Kill every process that a handler started and left behind; helpers belong into a setup."""
@@ -73,10 +86,15 @@ class Runner:
 
     def _model(self, attempt: Attempt, task_type: TaskType) -> object:
         if task_type.name not in self._models:
-            self._models[task_type.name] = _set_up(attempt, task_type)
-            if task_type.setup:
-                self._helpers = offspring(os.getpid())
+            self._set_up(task_type, attempt.call)
         return self._models[task_type.name]
+
+    def _set_up(self, task_type: TaskType, call: Callable[[Callable[[], object]], object]) -> None:
+        self._send({"kind": "setup begun", "type": task_type.name})
+        self._models[task_type.name] = _model_of(task_type, call)
+        if task_type.setup:
+            self._helpers = offspring(os.getpid())
+        self._send({"kind": "setup done", "type": task_type.name})
 
     def _torn_down(self, name: str, model: object) -> BaseException | None:
         task_type = self._types.get(name)
@@ -96,15 +114,20 @@ def _valid_params(attempt: Attempt, task_type: TaskType, params: Mapping[str, An
         raise _Refused("invalid_params") from error
 
 
-def _set_up(attempt: Attempt, task_type: TaskType) -> object:
+def _model_of(task_type: TaskType, call: Callable[[Callable[[], object]], object]) -> object:
     if task_type.setup is None:
         return None
     try:
-        return attempt.call(task_type.setup)
+        return call(task_type.setup)
     except TaskStopped:
         raise
     except BaseException as error:
         raise _SetupFailed from error
+
+
+def _call(setup: Callable[[], object]) -> object:
+    """Call a setup of which no attempt is waiting: nothing asks it to stop."""
+    return setup()
 
 
 def _await_or_return(handler: Callable[..., Any], context: Context, params: dict[str, Any]) -> object:
@@ -119,10 +142,12 @@ def _ending(error: BaseException, task_type: TaskType, attempt: Attempt) -> Mapp
         return {"kind": "stopped", "why": attempt.stop_asked, "checkpointed": attempt.has_checkpoint}
     if isinstance(error, _Refused):
         return describe(error.reason, message_of(cause))
-    prefix = ""
+    reason, prefix = "exception", ""
     if isinstance(error, _SetupFailed):
         prefix, error = f"setup of {task_type.name} failed: ", cause
-    return describe_error(error, prefix, retryable=not isinstance(error, task_type.never_retry))
+    elif isinstance(error, SystemExit):  # who wants the process to end counts as one whose process did
+        reason, prefix = "crashed", "the handler wanted its process to end: "
+    return describe_error(error, reason, prefix, retryable=not isinstance(error, task_type.never_retry))
 
 
 def _is_stop(error: BaseException) -> bool:

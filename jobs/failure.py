@@ -20,11 +20,11 @@ def describe(reason: str, message: str) -> Mapping[str, Any]:
     return {"kind": "raised", "reason": reason, "message": text, "error": text, "retryable": False, "asked": 0}
 
 
-def describe_error(error: BaseException, prefix: str, *, retryable: bool) -> Mapping[str, Any]:
+def describe_error(error: BaseException, reason: str, prefix: str, *, retryable: bool) -> Mapping[str, Any]:
     """Return the frame of an exception from user code."""
     return {
         "kind": "raised",
-        "reason": "exception",
+        "reason": reason,
         "message": cut(prefix + message_of(error), MESSAGE_LIMIT),
         "error": traceback_of(error),
         "retryable": retryable,
@@ -39,6 +39,8 @@ def message_of(error: BaseException) -> str:
         text = " ".join(str(error)[:MESSAGE_LIMIT].split())
     except BaseException as failure:
         text = f"(its message cannot be read: {type(failure).__name__})"
+    if isinstance(error, MemoryError):
+        text = f"out of memory: {text}".removesuffix(": ")
     return cut(f"{name}: {text}" if text else name, MESSAGE_LIMIT)
 
 

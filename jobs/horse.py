@@ -47,18 +47,22 @@ class Horse:
         load, _ = self._orders.get()
         if not self._load(load["modules"]):
             return 1
-        runner = Runner(registry, Path(load["artifacts"]).absolute())
+        runner = Runner(registry, Path(load["artifacts"]).absolute(), self._channel.send)
         while True:
             order, attempt = self._orders.get()
-            if attempt is None:
+            if attempt:
+                self._run(runner, attempt, order)
+            elif order["kind"] == "set up":
+                runner.preload(order["type"])
+            else:
                 return self._exit(runner)
-            self._run(runner, attempt, order)
 
     def _load(self, modules: Iterable[str]) -> bool:
         for module in modules:
+            self._channel.send({"kind": "loading", "module": module})  # a module that ends the process says nothing
             try:
                 registry.load([module])
-            except BaseException as error:  # SystemExit too: a module that ends the process says nothing
+            except BaseException as error:  # SystemExit too
                 self._channel.send({"kind": "broken", "module": module, "traceback": traceback_of(error)})
                 return False
         self._channel.send({"kind": "ready", "types": registry.published(), "pid": os.getpid()})
@@ -127,9 +131,9 @@ def _flush_output() -> None:
             stream.flush()
 
 
-def main() -> int:
-    """Be a horse on the channel whose descriptor is the first argument. Returns the exit code."""
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+def live_on(descriptor: int) -> int:
+    """Be a horse on a channel, tied to the worker by the standard input. Returns the exit code."""
+    channel = Channel(socket.socket(fileno=descriptor))
     os.set_inheritable(channel.fileno(), False)
     os.register_at_fork(after_in_child=channel.close)  # what a handler forks must not keep the channel open
     tie_to_worker()
@@ -137,4 +141,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(live_on(int(sys.argv[1])))

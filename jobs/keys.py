@@ -107,6 +107,10 @@ class Keys:
         """string with TTL: the worker's last claim, "token task", to answer a repeated call alike."""
         return f"{self.prefix}claim:{worker_id}"
 
+    def events(self, worker_id: str) -> str:
+        """list: the last events of a worker, the newest first, capped and with TTL."""
+        return f"{self.prefix}events:{worker_id}"
+
     # The whole database
 
     @property

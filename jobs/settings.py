@@ -10,6 +10,9 @@ from urllib.parse import urlsplit
 
 from .errors import InvalidSetting
 
+WAYS_TO_START = ("spawn", "fork")
+"""How a horse starts: as a fresh interpreter, or forked from a process that has imported the modules."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -19,6 +22,10 @@ class Settings:
     prefix: str = "ghostless:"
     tasks: tuple[str, ...] = ()  # modules with handlers, comma-separated
     artifacts: str = "ghostless-artifacts"  # folder for what handlers produce
+    horse: str = "spawn"  # or "fork": how the process of the handlers starts
+    preload: bool = False  # whether a horse runs the setup of every task type before its first task
+    max_tasks_per_horse: int = 0  # after so many tasks a horse is replaced; 0: never for that
+    max_horse_rss: int = 0  # bytes of memory above which a horse is replaced after its task; 0: never for that
     beat: float = 5.0  # how often a worker renews its lease
     lease: float = 15.0  # how long a silent worker keeps its task
     grace: float = 5.0  # between asking a handler to stop and killing it
@@ -66,6 +73,31 @@ def _seconds(least: float, most: float) -> Callable[[str, str], float]:
     return parse
 
 
+def _way_to_start(name: str, text: str) -> str:
+    if text not in WAYS_TO_START:
+        raise InvalidSetting(name, " or ".join(WAYS_TO_START), text)
+    return text
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in _FLAGS:
+        raise InvalidSetting(name, f"one of {', '.join(_FLAGS)}", text)
+    return _FLAGS[text.lower()]
+
+
+def _count(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise InvalidSetting(name, "a whole number of at most 9 digits", text)
+    return int(text)
+
+
+def _size(name: str, text: str) -> int:
+    size = re.fullmatch(r"([0-9]{1,18})([KMGT]?)", text.upper())
+    if not size:
+        raise InvalidSetting(name, "a number of bytes, or of KiB, MiB, GiB or TiB like 500M or 8G", text)
+    return int(size[1]) * 1024 ** " KMGT".index(size[2] or " ")
+
+
 def _redis_url(name: str, text: str) -> str:
     try:
         parts = urlsplit(text)
@@ -99,12 +131,17 @@ def _folder(name: str, text: str) -> str:
 
 
 _WEEK, _YEAR = 604_800.0, 31_536_000.0
+_FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "redis_url": _redis_url,
     "prefix": _prefix,
     "tasks": _modules,
     "artifacts": _folder,
+    "horse": _way_to_start,
+    "preload": _flag,
+    "max_tasks_per_horse": _count,
+    "max_horse_rss": _size,
     "beat": _seconds(0.05, 600),
     "lease": _seconds(0.1, 3600),
     "grace": _seconds(0.1, 600),

@@ -1,221 +1,177 @@
-"""The worker's side of its horse: start it warm, talk to it, know how it died, end it with all its children."""
+"""Keeps one warm horse for a worker, and knows when it needs another one and what that one can run."""
 
-import contextlib
 import logging
-import os
-import select
-import signal
 import socket
-import struct
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import IO, Any, TextIO, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
 
-from .errors import GhostlessError
-from .frames import Channel, FrameError
-from .output import Output
-from .processes import end, offspring
+from ..statemachine import Event, Policy, Reason
+from .breaker import Breaker
+from .diary import Diary
+from .horse_process import Horse, HorseBroken, SetupFailure
+from .installed import task_modules
+from .launch import Process, spawn
+from .messages import Ending
 from .store import Store
+from .zygote_process import ZygoteProcess
 
 log = logging.getLogger("rq.worker.ghostless")
 
-SEND_TIMEOUT = 5
-"""Seconds that a horse may leave a frame unread before it counts as broken."""
-
-
-class HorseBroken(GhostlessError):
-    """The horse could not load its task modules; carries what it said."""
-
-    def __init__(self, detail: str) -> None:
-        self.detail = detail
-        super().__init__(f"the task modules could not be loaded:\n{detail}")
-
-
-class Horse:
-    """One warm child process in a session of its own, so that it can be killed with its children."""
-
-    def __init__(self, modules: Sequence[str], artifacts: str, on_line: Callable[[TextIO, str], None]) -> None:
-        """Start the process. `on_line` gets each line that a handler prints, and the stream of ours it is meant for."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.horse", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.PIPE,  # nobody writes to it: its end tells the horse that the worker is gone
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},  # a line is seen when it is printed
-                start_new_session=True,
-            )
-        self._outputs = [
-            Output(cast("IO[bytes]", self._process.stdout), partial(on_line, sys.stdout)),
-            Output(cast("IO[bytes]", self._process.stderr), partial(on_line, sys.stderr)),
-        ]
-        for output in self._outputs:
-            output.start()
-        # Tells of the end also when a grandchild keeps the other end of the channel open.
-        self._pidfd: int | None = os.pidfd_open(self._process.pid)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT, 0))
-        self.channel = Channel(ours)
-        self._fault = ""
-        self.types: Mapping[str, Mapping[str, Any]] = {}
-        self._send({"kind": "load", "modules": list(modules), "artifacts": artifacts})
-
-    @property
-    def pid(self) -> int:
-        """Process id, which is also the id of its process group."""
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs and can be talked to; a handler may have closed or garbled its channel."""
-        return self._process.poll() is None and not self._fault and not self.channel.is_ended
-
-    def wait_until_ready(self, give_up: Callable[[], bool]) -> bool:
-        """Wait until the task modules are loaded; False when `give_up` said so first. Raises HorseBroken."""
-        while not give_up():
-            for frame in self.frames(timeout=0.5):
-                if frame["kind"] == "ready":
-                    self.types = frame["types"]
-                    return True
-                self.kill()
-                raise HorseBroken(f"module {frame['module']}\n{frame['traceback']}")
-            if not self.alive:
-                raise HorseBroken(f"the process ended while loading: {self.cause_of_death()}")
-        return False
-
-    def frames(self, timeout: float, also: Sequence[int] = ()) -> list[dict[str, Any]]:
-        """Return the frames that came within `timeout` seconds; return early when an fd of `also` is readable."""
-        if self._pidfd is None:
-            return []
-        ours = self.channel.fileno()
-        readable, _, _ = select.select([ours, self._pidfd, *also], [], [], max(0.0, timeout))
-        try:
-            return self.channel.receive_ready() if ours in readable else []
-        except FrameError as error:
-            self._fault = f"it sent what is no frame ({error})"
-            return []
-
-    def catch_up(self) -> None:
-        """Wait a moment until all that the handler printed is handed out."""
-        for output in self._outputs:
-            output.catch_up()
-
-    def run(self, frame: Mapping[str, Any]) -> None:
-        """Give the horse a task. A horse that is dead is noticed by the one who waits for its frames."""
-        self._send({"kind": "run", **frame})
-
-    def extend(self, seconds: float) -> None:
-        """Let the running handler go on for so long; when the time is over without a further word, the horse ends."""
-        self._send({"kind": "lease", "seconds": seconds})
-
-    def ask_to_stop(self, task_id: str, attempt: int, why: str, *, force: bool) -> None:
-        """Ask the handler of this very attempt to stop; with `force` by raising in it at once."""
-        self._send({"kind": "stop", "task_id": task_id, "attempt": attempt, "why": why, "force": force})
-
-    def _send(self, frame: dict[str, Any]) -> None:
-        try:
-            self.channel.send(frame)
-        except OSError as error:
-            self._fault = f"a frame could not be sent to it ({error})"
-
-    def kill(self) -> None:
-        """Kill the process and its group, and wait until it is gone; the channel is closed then."""
-        if self._pidfd is None:
-            return
-        left = offspring(self.pid)  # also those in a session of their own
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
-        end(left)
-        self.channel.close()
-        if self._process.stdin:
-            self._process.stdin.close()
-        os.close(self._pidfd)
-        self._pidfd = None
-
-    def retire(self, patience: float) -> None:
-        """Let the process run its teardown for at most `patience` seconds, then make sure it is gone."""
-        self._send({"kind": "exit"})
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(patience)
-        self.kill()
-
-    def let_go(self) -> None:
-        """In a fork of the worker: close this process' copies of what ties the horse to the worker."""
-        self.channel.close()
-        if self._process.stdin:
-            self._process.stdin.close()
-
-    def cause_of_death(self) -> str:
-        """Say in words how the process ended, once it does not answer any more; one that lives on is killed."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)  # the end of its channel comes a moment before its own
-        code = self._process.poll()
-        self.kill()
-        if code is None:
-            return f"{self._fault or 'it closed its channel'}, and it was killed"
-        if code >= 0:
-            return f"exit code {code}"
-        name = signal.Signals(-code).name
-        hint = ", which the kernel sends when memory runs out" if -code == signal.SIGKILL else ""
-        return f"signal {-code} ({name}{hint})"
+SETUP_FAILED = (Event.FAIL, Event.TIMEOUT)
+"""Endings that are a setup's own fault; a cancel or a shutdown in its middle is not."""
 
 
 class Stable:
-    """Keeps one horse for a worker, and makes a new one when it died."""
+    """Keeps one horse for a worker; makes a new one when it died, or when its time is over between two tasks."""
 
-    def __init__(self, store: Store, give_up: Callable[[], bool], on_line: Callable[[TextIO, str], None]) -> None:
-        self._store, self._give_up, self._on_line = store, give_up, on_line
+    def __init__(
+        self, store: Store, diary: Diary, give_up: Callable[[], bool], on_line: Callable[[TextIO, str], None]
+    ) -> None:
+        self._store, self._diary, self._give_up, self._on_line = store, diary, give_up, on_line
+        self._settings = store.settings
+        self._types: Mapping[str, Mapping[str, Any]] = {}
+        self._breaker = Breaker()
+        self._tasks = 0  # that the horse has run
+        self._outworn = ""  # why the horse is to run no further task
+        self._zygote: ZygoteProcess | None = None
+        self._disowned: set[str] = set()  # named by a horse when it loaded, and not known to it later
         self.horse: Horse | None = None
-        self._disowned: set[str] = set()
-
-    @property
-    def served(self) -> tuple[str, ...]:
-        """The task types that can be run here."""
-        return tuple(sorted(self.horse.types.keys() - self._disowned)) if self.horse else ()
-
-    def disown(self, task_type: str) -> None:
-        """Serve a type no more: the horse named it when it loaded, and does not know it now."""
-        self._disowned.add(task_type)
 
     @property
     def is_ready(self) -> bool:
         """Whether there is a horse that can be given a task."""
-        return self.horse is not None and self.horse.alive
+        return self.horse is not None and self.horse.alive and not self._outworn
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The task types that can run here now."""
+        return tuple(sorted(self._types.keys() - self.set_aside.keys() - self._disowned))
+
+    @property
+    def set_aside(self) -> Mapping[str, str]:
+        """The task types that are not run here for a while, since their setup fails again and again, and why."""
+        return self._breaker.set_aside
 
     def fresh_horse(self) -> None:
-        """Start a horse in place of the one before. Raises HorseBroken."""
-        self.kill()
-        settings = self._store.settings
-        horse = self.horse = Horse(settings.tasks, settings.artifacts, self._on_line)
-        horse.wait_until_ready(self._give_up)
-        if not horse.types:
-            log.warning("the modules %s have no handlers: no task can run here", ", ".join(settings.tasks) or "(none)")
+        """Start a horse in place of the one before, which runs its teardown if it lives. Raises HorseBroken."""
+        self._start()
+        if self._settings.preload:
+            self._preload()
+
+    def review(self, task_type: str, ending: Ending | None) -> None:
+        """After a task: judge the setup of its type, and whether the horse may run another one."""
+        horse = self.horse
+        if horse is None:
+            return
+        self._tasks += 1
+        if ending and ending.reason is Reason.UNKNOWN_TYPE:
+            self._disowned.add(task_type)
+        if task_type in horse.set_up:
+            self._breaker.passed(task_type)
+        elif horse.setting_up == task_type and ending and ending.event in SETUP_FAILED:
+            self._note_failure(task_type, ending.message)
+        self._outworn = self._why_outworn(horse)
 
     def publish(self) -> None:
         """Publish the task types that the horse serves. Raises GhostlessError."""
-        if self.horse:
-            self._store.publish_types(self.horse.types)
+        self._store.publish_types(self._types)
 
     def publish_if_lost(self) -> None:
         """Publish the types again after Redis lost them. Raises GhostlessError."""
-        if self.horse and not self._store.are_published(self.horse.types):
+        if not self._store.are_published(self._types):
             self.publish()
 
     def let_go(self) -> None:
         """In a fork of the worker: close what ties the horse to it."""
-        if self.horse:
-            self.horse.let_go()
+        for process in (self.horse, self._zygote):
+            if process:
+                process.let_go()
 
     def retire(self, patience: float) -> None:
         """Let the horse run its teardown for at most `patience` seconds, then make sure it is gone."""
         if self.horse:
             self.horse.retire(patience)
+        if self._zygote:
+            self._zygote.kill()
 
     def kill(self) -> None:
         """Make sure that no horse is left, also not as a zombie."""
         if self.horse:
             self.horse.kill()
+
+    # A horse's time
+
+    def _start(self) -> None:
+        self._part_with_horse()
+        modules = task_modules(self._settings)
+        horse = Horse(modules, self._settings.artifacts, self._on_line, self._launch)
+        try:
+            is_ready = horse.wait_until_ready(self._give_up)
+        except HorseBroken as error:
+            self._diary.note("horse not started", error.summary, logging.ERROR)
+            raise
+        self.horse = horse
+        if is_ready:
+            self._types = horse.types
+            self._diary.note("horse started", f"process {horse.pid}")
+            if not horse.types:
+                log.warning("the modules %s have no handlers: no task can run here", ", ".join(modules) or "(none)")
+
+    def _launch(self, theirs: socket.socket) -> tuple[Process, int]:
+        if self._settings.horse == "spawn":
+            return spawn(theirs)
+        if self._zygote and not self._zygote.alive:
+            self._zygote.kill()  # closes what is left of it
+            self._zygote = None
+        if self._zygote is None:
+            self._zygote = ZygoteProcess(task_modules(self._settings), self._on_line)
+        return self._zygote.launch(theirs, self._give_up)
+
+    def _part_with_horse(self) -> None:
+        horse = self.horse
+        if horse and horse.alive:
+            horse.retire(self._settings.grace)
+            self._diary.note("horse replaced", f"process {horse.pid}: {self._outworn}")
+        elif horse:
+            self._diary.note("horse died", f"process {horse.pid}: {horse.cause_of_death()}", logging.WARNING)
+        self.horse, self._tasks, self._outworn = None, 0, ""
+
+    def _why_outworn(self, horse: Horse) -> str:
+        most_tasks, most_rss = self._settings.max_tasks_per_horse, self._settings.max_horse_rss
+        if horse.setting_up:
+            return f"the setup of {horse.setting_up} did not run to its end, and may have left something behind"
+        if most_tasks and self._tasks >= most_tasks:
+            return f"it ran {self._tasks} tasks (--max-tasks-per-horse)"
+        if most_rss and (rss := horse.rss) > most_rss:
+            return f"it held {rss >> 20} MiB of memory after {self._tasks} tasks (--max-horse-rss)"
+        return ""
+
+    # Setups
+
+    def _preload(self) -> None:
+        """Run every setup; a horse in which one failed is replaced by one that leaves it out."""
+        failures: dict[str, SetupFailure] = {}
+        while failed := self._first_failure():
+            name, failure = failed
+            failures[name] = failure
+            self._note_failure(name, f"setup of {name} failed: {failure.why}", at_once=True)
+            self._outworn = f"the setup of {name} failed"
+            self._start()
+        if failures and not self.served:
+            details = (f"setup of {name} failed: {failure.why}\n{failure.detail}" for name, failure in failures.items())
+            raise HorseBroken(f"the setup of each task type failed: {', '.join(failures)}", "\n".join(details))
+
+    def _first_failure(self) -> tuple[str, SetupFailure] | None:
+        for name in self.served:
+            if self.horse is None or self._give_up():
+                break
+            patience = Policy.unpack(self._types[name]["policy"]).timeout / 1000
+            if failure := self.horse.preload(name, patience, self._give_up):
+                return name, failure
+        return None
+
+    def _note_failure(self, name: str, why: str, *, at_once: bool = False) -> None:
+        pause = self._breaker.failed(name, why, at_once=at_once)
+        if pause:
+            text = f"{name} for {pause:g} s, no such task is claimed until then: {why}"
+            self._diary.note("type set aside", text, logging.ERROR)

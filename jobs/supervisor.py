@@ -18,10 +18,10 @@ from typing import Any
 
 from ..statemachine import Event, Reason, State
 from .errors import CorruptRecord, GhostlessError
+from .horse_process import Horse
 from .messages import Answer, Claim, Claimed, ClaimReply, Ending
 from .reporter import Reporter
 from .settings import Settings
-from .stable import Horse
 from .store import Store
 
 log = logging.getLogger("rq.worker.ghostless")
@@ -161,7 +161,8 @@ class Supervisor:
     def _stopped(self, how: str) -> Ending:
         stop = self._stop or _Stop("shutdown", time.monotonic(), 0, 0)
         event, reason, why = _ENDINGS[stop.why]
-        return Ending(event, reason, f"{why}: {how} after {time.monotonic() - stop.asked_at:.1f} s")
+        where = f" in the setup of {self.horse.setting_up}" if self.horse.setting_up else ""
+        return Ending(event, reason, f"{why}: {how}{where} after {time.monotonic() - stop.asked_at:.1f} s")
 
     def _died(self) -> Ending:
         # What the horse sent before it died counts: its last frames may hold the result.
@@ -173,7 +174,8 @@ class Supervisor:
         cause = self.horse.cause_of_death()
         if self._stop:
             return self._stopped(f"its process ended ({cause})")
-        return Ending(Event.FAIL, Reason.CRASHED, f"the process running the handler died: {cause}")
+        part = f"setup of {self.horse.setting_up}" if self.horse.setting_up else "handler"
+        return Ending(Event.FAIL, Reason.CRASHED, f"the process running the {part} died: {cause}")
 
     # Deadlines
 

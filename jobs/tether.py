@@ -19,16 +19,18 @@ import time
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def tie_to_worker() -> None:
+def tie_to_worker(*, adopts: bool = True) -> None:
     """Die when the worker does. Call it first, in the main thread.
+
+    With `adopts` descendants whose parent has ended become children of this process.
 
     The worker must start its horse in a thread that lives on: the parent-death signal comes when that thread ends.
     """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)  # never kill the group of whoever started this
     if sys.platform == "linux":
-        # Children whose parent has ended become ours, so that nothing a handler started is out of sight.
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        if adopts:  # so that nothing a handler started is out of sight
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         _die_with_the_pipe(os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)  # a handler that reads its input finds the end of it

@@ -12,10 +12,11 @@ from rq.job import Job, get_current_job
 from ..statemachine import Event, Reason
 from .connection import connect_like
 from .errors import RedisUnavailable
+from .horse_process import Horse, HorseBroken
+from .installed import task_modules
 from .messages import Claimed, ClaimReply, Ending
 from .reporter import Reporter
 from .settings import Settings
-from .stable import Horse, HorseBroken
 from .store import Store
 from .supervisor import Shutdown, Supervisor, settle
 from .workspace import Workspace
@@ -62,7 +63,7 @@ def _run_attempt(store: Store, settings: Settings, claimed: Claimed) -> None:
     actor = f"worker:{claimed.task.worker_id}"
     reporter = Reporter(store, actor, wake=partial(_wake, wake_write), on_beat=lambda: None)
     workspace = Workspace()
-    horse = Horse(settings.tasks, settings.artifacts, partial(_on_line, reporter))
+    horse = Horse(task_modules(settings), settings.artifacts, partial(_on_line, reporter))
     reporter.hold(claimed.held, claimed.task.state, claimed.asked_at)
     reporter.start()
     try:

@@ -28,13 +28,15 @@ from rq.worker.base import WorkerStatus
 from ..statemachine import Event, Reason
 from .claims import Claims
 from .connection import BLOCK
+from .diary import Diary
 from .errors import RedisUnavailable
+from .horse_process import HorseBroken
 from .messages import Answer, Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
 from .registered import RegisteredWorker, tolerate
 from .reporter import Reporter
 from .scripts import translated
 from .settings import Settings
-from .stable import HorseBroken, Stable
+from .stable import Stable
 from .supervisor import Shutdown, Supervisor, settle
 from .workspace import Workspace
 
@@ -63,7 +65,8 @@ class Worker(RegisteredWorker):
             os.set_blocking(fd, False)
         self._reporter: Reporter | None = None
         self._workspace: Workspace | None = None
-        self._stable = Stable(self.store, lambda: self.shutdown.requested, self._on_line)
+        self._diary = Diary(self.store.redis, self.store.keys, self.name)
+        self._stable = Stable(self.store, self._diary, lambda: self.shutdown.requested, self._on_line)
         self._claims = Claims(self.store, self.actor, give_up=lambda: self.shutdown.requested)
         self._jobs_left: int | None = None
         self._plain_job = False
@@ -104,6 +107,7 @@ class Worker(RegisteredWorker):
             self._reporter.stop()
         if self._workspace:
             self._workspace.close()
+        tolerate(self._diary.send)
         tolerate(super().teardown)
 
     def _on_line(self, stream: TextIO, line: str) -> None:
@@ -138,6 +142,7 @@ class Worker(RegisteredWorker):
         if self.birth_date:
             self.beat()
             self._stable.publish_if_lost()
+            tolerate(self._diary.send)
 
     def handle_payload(self, message: Any) -> None:
         """Take the hint that a held task was cancelled, paused or resumed; other commands are rq's."""
@@ -264,8 +269,7 @@ class Worker(RegisteredWorker):
         supervisor = Supervisor(claimed, horse, self._reporter, self.settings, self.shutdown, self._wake_read, tmpdir)
         log.info("%s: attempt %d of %s begins", claimed.task.type, claimed.held.attempt, claimed.held.task_id)
         ending = supervisor.run()
-        if ending and ending.reason is Reason.UNKNOWN_TYPE:
-            self._stable.disown(claimed.task.type)
+        self._stable.review(claimed.task.type, ending)
         if ending:
             self._settle(self._reporter, claimed, ending)
         else:

@@ -45,7 +45,7 @@ FOR_EVER = {
 }
 FOR_EVER_EACH = {"task", *BULK, "state", "pending", "parked", "parked_types", "wake"}
 FOR_A_WHILE = {"watchdog"}
-FOR_A_WHILE_EACH = {"heartbeat", "tombstone", "idempotency", "claim"}
+FOR_A_WHILE_EACH = {"heartbeat", "tombstone", "idempotency", "claim", "events"}
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 
 

@@ -34,6 +34,13 @@ class Unreadable(Exception):
         raise RuntimeError("no words")
 
 
+class Unspeakable:
+    """A value that cannot say what it is either."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
 class TwoArguments(Exception):
     """An exception that cannot be made from its message."""
 
@@ -66,7 +73,7 @@ def process(ctx: Context) -> dict[str, Any]:
 
 Failure = Literal[
     "plain", "exit", "interrupt", "base", "long", "unreadable", "two arguments", "later", "later for ever", "never",
-    "surrogate", "lines", "deep", "memory", "stopped", "params",
+    "surrogate", "lines", "deep", "memory", "stopped", "params", "bytes", "value",
 ]  # fmt: skip
 
 
@@ -85,6 +92,8 @@ def _failure(how: Failure, seconds: float) -> BaseException:
         "surrogate": ValueError("half a pair: \ud800"),
         "lines": ValueError("first\nsecond\r\nthird"),
         "memory": MemoryError(),
+        "bytes": ValueError(b"\xff", {1: None}),
+        "value": ValueError(Unspeakable(), 2),
         "stopped": TaskStopped("the handler made this up"),
     }[how]
 
@@ -128,6 +137,8 @@ def result(ctx: Context, what: str) -> Any:
         "lambda": lambda: None,
         "key": {(1, 2): 3},
         "file": sys.stdin,
+        "unspeakable": {"images": [Unspeakable()]},
+        "unspeakable key": {Unspeakable(): 1},
     }[what]
 
 

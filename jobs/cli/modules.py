@@ -1,17 +1,32 @@
-"""Saying why the modules with handlers cannot be loaded, in one line."""
+"""The modules with handlers, as verbs are told of them, and why they cannot be used."""
 
-import re
+import click
 
-from ..stable import HorseBroken
+from ..horse_process import HorseBroken
+from ..installed import GROUP, task_modules
+from ..settings import Settings
+from .lazy import Failed
 
-_PLACE = re.compile(r'File "(.+)", line (\d+)')
+modules_option = click.option(
+    "--tasks",
+    "modules",
+    multiple=True,
+    metavar="MODULE",
+    help="Module with handlers; repeatable. Without it GHOSTLESS_TASKS, else the entry points in ghostless.tasks.",
+)
 
 
-def told_broken(error: HorseBroken) -> str:
-    """Return what is wrong and where, out of the traceback that the horse sent."""
-    first, *rest = error.detail.strip().splitlines()
-    if not rest:
-        return str(error).replace("\n", " ")
-    *_, (file, line) = _PLACE.findall(error.detail) or [("", "")]
-    place = f" ({file}, line {line})" if file and "importlib" not in file else ""
-    return f"{first} could not be loaded: {rest[-1].strip()}{place}"
+def modules_of(settings: Settings) -> tuple[str, ...]:
+    """Return the modules to import. Raises UsageError when nothing names any."""
+    modules = task_modules(settings)
+    if not modules:
+        missing = f"name the modules with your handlers, set GHOSTLESS_TASKS, or install entry points in {GROUP}"
+        raise click.UsageError(f"--tasks: {missing}")
+    return modules
+
+
+def told(error: HorseBroken) -> Failed:
+    """Show the traceback, and return the one line that ends the verb."""
+    if error.detail:
+        click.echo(error.detail.rstrip(), err=True)
+    return Failed(error.summary.replace("\n", " "))

@@ -7,10 +7,9 @@ from typing import Any
 import click
 
 from ..catalog import PublishedType
+from ..horse_process import Horse, HorseBroken
 from ..spans import duration
-from ..stable import Horse, HorseBroken
-from .lazy import Failed
-from .modules import told_broken
+from .modules import modules_of, modules_option, told
 from .output import Column, show_table
 from .session import Session, json_option, pass_session, print_json
 
@@ -68,7 +67,7 @@ def _params(schema: Mapping[str, Any]) -> str:
 
 
 @types.command()
-@click.option("--tasks", "modules", multiple=True, metavar="MODULE", help="Module with handlers; repeatable.")
+@modules_option
 @json_option
 @pass_session
 def publish(session: Session, modules: tuple[str, ...], as_json: bool) -> None:
@@ -80,10 +79,9 @@ def publish(session: Session, modules: tuple[str, ...], as_json: bool) -> None:
     Example: ghostless types publish --tasks my_tasks
     """
     settings = session.settings(tasks=",".join(modules) or None)
-    if not settings.tasks:
-        raise click.UsageError("--tasks: name the modules with your handlers, or set GHOSTLESS_TASKS")
+    modules = modules_of(settings)
     session.client.reads.ping()  # before anything is imported
-    found = _declared(settings.tasks, settings.artifacts)
+    found = _declared(modules, settings.artifacts)
     session.client.store.publish_types(found)
     given_back = session.client.store.unpark(sorted(found))
     if as_json:
@@ -102,6 +100,6 @@ def _declared(modules: tuple[str, ...], artifacts: str) -> Mapping[str, Mapping[
         horse.wait_until_ready(lambda: False)
         return horse.types
     except HorseBroken as error:
-        raise Failed(told_broken(error)) from error
+        raise told(error) from error
     finally:
         horse.kill()

@@ -2,21 +2,34 @@
 
 import click
 
-from ..stable import HorseBroken
+from ..horse_process import HorseBroken
+from ..settings import WAYS_TO_START
 from ..worker import run_worker
-from .lazy import Failed
 from .logs import log_to_stderr
-from .modules import told_broken
+from .modules import modules_of, modules_option, told
 from .options import as_name, as_names
 from .session import Session, pass_session
 
 
 @click.command()
 @click.argument("queues", nargs=-1, required=True, callback=as_names, metavar="QUEUE...")
-@click.option("--tasks", "modules", multiple=True, metavar="MODULE", help="Module with handlers; repeatable.")
+@modules_option
 @click.option("--name", callback=as_name, metavar="NAME", help="Name of the worker; else host and process id.")
 @click.option("--burst", is_flag=True, help="End when the queues are empty.")
 @click.option("--drain", metavar="SECONDS", help="How long a stopping worker lets its task run on.")
+@click.option(
+    "--horse",
+    type=click.Choice(WAYS_TO_START),
+    help="How the process of the handlers starts: as a fresh interpreter, or forked from one that has imported the "
+    "modules, which is faster; for modules that start no threads and touch no GPU when imported. Default: spawn.",
+)
+@click.option("--preload", is_flag=True, help="Run the setup of every task type before the first task.")
+@click.option(
+    "--max-tasks-per-horse", metavar="NUMBER", help="Replace the process of the handlers after so many tasks."
+)
+@click.option(
+    "--max-horse-rss", metavar="SIZE", help="Replace it after a task that leaves it with more memory, like 8G or 500M."
+)
 @click.pass_context
 @pass_session
 def worker(
@@ -27,19 +40,29 @@ def worker(
     name: str | None,
     burst: bool,
     drain: str | None,
+    horse: str | None,
+    preload: bool,
+    max_tasks_per_horse: str | None,
+    max_horse_rss: str | None,
 ) -> None:
     """Run tasks from queues, the first queue first. Ctrl-C lets the task at hand end, twice gives it back.
 
     \b
     Example: ghostless worker gpu --tasks my_tasks
     """
-    settings = session.settings(tasks=",".join(modules) or None, drain=drain)
-    if not settings.tasks:
-        raise click.UsageError("--tasks: name the modules with your handlers, or set GHOSTLESS_TASKS")
+    settings = session.settings(
+        tasks=",".join(modules) or None,
+        drain=drain,
+        horse=horse,
+        preload="yes" if preload else None,
+        max_tasks_per_horse=max_tasks_per_horse,
+        max_horse_rss=max_horse_rss,
+    )
+    modules_of(settings)
     session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
     log_to_stderr()
     try:
         code = run_worker(settings, queues, name=name, burst=burst)
     except HorseBroken as error:
-        raise Failed(told_broken(error)) from error
+        raise told(error) from error
     ctx.exit(code)

@@ -91,11 +91,63 @@ def test_publishing_gives_back_what_is_parked(ask: Ask, client: Client) -> None:
 def test_modules_that_cannot_be_used_are_told(
     ask: Ask, client: Client, verb: list[str], options: list[str], code: int, parts: list[str]
 ) -> None:
-    """In one line that names the module, the fault and the place; nothing is published."""
+    """The last line names the module, the fault and the place; nothing is published."""
     answer, shown = ask(*verb, *options)
     assert code == answer
-    assert all(part in shown for part in parts), shown
-    assert "Traceback" not in shown
+    assert all(part in shown.splitlines(keepends=True)[-1] for part in parts), shown
+    assert {} == client.types()
+
+
+@pytest.mark.parametrize("verb", [["types", "publish"], ["worker", "q"]])
+@pytest.mark.parametrize(
+    ("source", "traceback", "summary"),
+    [
+        ("def f(:", 'File "{folder}/ending_tasks.py", line 1', "SyntaxError: "),
+        ("import sys\nsys.exit(3)", 'File "{folder}/ending_tasks.py", line 2, in <module>', "SystemExit: 3 ("),
+        ("import os\nprint('goodbye')\nos._exit(3)", "goodbye", "its process ended: exit code 3\n"),
+    ],
+)
+def test_a_module_that_ends_its_process_is_told(
+    ask: Ask, client: Client, tmp_path: Path, verb: list[str], source: str, traceback: str, summary: str
+) -> None:
+    """With its traceback, or with what it printed, and then in one line; exit code 1, and nothing is published."""
+    (tmp_path / "ending_tasks.py").write_text(source)
+    code, shown = ask(*verb, "--tasks", "my_tasks", "--tasks", "ending_tasks")
+    assert 1 == code
+    assert traceback.format(folder=tmp_path) in shown
+    last = shown.splitlines(keepends=True)[-1]
+    assert last.startswith("Error: ending_tasks could not be loaded: ")
+    assert summary in last
+    assert {} == client.types()
+
+
+def test_modules_of_installed_packages_are_found(ask: Ask, client: Client, tmp_path: Path) -> None:
+    """Entry points name the modules when nothing else does; what is named by hand is the whole list."""
+    installed = tmp_path / "site"
+    described = installed / "team_tasks-1.0.dist-info"
+    described.mkdir(parents=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: team-tasks\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text("[ghostless.tasks]\nours = installed_tasks\n")
+    (installed / "installed_tasks.py").write_text(MY_TASKS.replace('"hello"', '"installed.hello"'))
+    variables = {"PYTHONPATH": str(installed)}
+    assert (0, "published: hello\n") == ask("types", "publish", "--tasks", "my_tasks", **variables)
+    assert (0, "published: hello\n") == ask("types", "publish", GHOSTLESS_TASKS="my_tasks", **variables)
+    assert (0, "published: installed.hello\n") == ask("types", "publish", **variables)
+    task_id = client.submit("installed.hello", {"name": "ann"}).task_id
+    assert 0 == ask("worker", "q", "--burst", **variables)[0]
+    assert "hello ann" == client.get(task_id).result
+
+
+def test_a_worker_without_one_setup_that_works_does_not_start(ask: Ask, client: Client, tmp_path: Path) -> None:
+    """With --preload the tracebacks of all setups are shown, exit code 1, and nothing is published."""
+    setup = 'def {0}(): raise RuntimeError("no {0}")\n@task("{0}", setup={0})\ndef do_{0}(ctx): ...\n'
+    handlers = "".join(setup.format(name) for name in ("gpu", "licence"))
+    (tmp_path / "heavy_tasks.py").write_text(f"from ghostless.jobs import task\n{handlers}")
+    code, shown = ask("worker", "q", "--tasks", "heavy_tasks", "--preload", "--burst")
+    assert 1 == code
+    assert "Error: the setup of each task type failed: gpu, licence\n" == shown.splitlines(keepends=True)[-1]
+    assert all(f"RuntimeError: no {name}" in shown for name in ("gpu", "licence"))
+    assert 2 == shown.count("Traceback")
     assert {} == client.types()
 
 
@@ -115,6 +167,8 @@ def test_a_burst_worker_ends_when_its_queues_are_empty(ask: Ask, client: Client)
         (["two words"], "'QUEUE...': expected text matching"),
         (["q", "--name", "a b"], "'--name': expected text matching"),
         (["q", "--tasks", "my_tasks", "--drain", "soon"], "--drain: expected a number of seconds"),
+        (["q", "--tasks", "my_tasks", "--max-horse-rss", "much"], "--max-horse-rss: expected a number of bytes"),
+        (["q", "--tasks", "my_tasks", "--max-tasks-per-horse", "-1"], "--max-tasks-per-horse: expected a whole number"),
         ([], "Missing argument 'QUEUE...'"),
     ],
 )

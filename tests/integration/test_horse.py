@@ -57,6 +57,10 @@ class Rider:
             frames.append(self.next())
         return frames
 
+    def attempt(self) -> list[Frame]:
+        """Return all frames about an attempt, up to its end."""
+        return [frame for frame in self.until(*ENDINGS) if "attempt" in frame]
+
     def start(self, name: str, attempt: int = 1, checkpoint: Any = None, **params: Any) -> None:
         """Order a task, without waiting for anything."""
         tmpdir = self.folder / f"tmp{attempt}"
@@ -81,7 +85,7 @@ class Rider:
     def is_well(self) -> None:
         """Check that the horse still runs tasks, and that nothing of an earlier one reaches the next."""
         self.start("test.echo", attempt=99, value="well")
-        frames = [frame for frame in self.until(*ENDINGS) if frame["attempt"] == 99]
+        frames = [frame for frame in self.attempt() if frame["attempt"] == 99]
         assert [frame["kind"] for frame in frames] == ["log", "returned"]
 
     def end(self) -> None:
@@ -113,7 +117,7 @@ def ride(tmp_path: Path) -> Iterator[Callable[..., Rider]]:
 def horse(ride: Callable[..., Rider]) -> Rider:
     """A horse that has loaded the test handlers."""
     rider = ride("handlers")
-    assert rider.next()["kind"] == "ready"
+    assert [frame["kind"] for frame in rider.until("ready")] == ["loading", "ready"]
     return rider
 
 
@@ -123,7 +127,7 @@ def horse(ride: Callable[..., Rider]) -> Rider:
 def test_ready_names_what_was_loaded(ride: Callable[..., Rider]) -> None:
     """A horse that has loaded its modules says so with every type as it is published, and its pid."""
     rider = ride("handlers")
-    ready = rider.next()
+    ready = rider.until("ready")[-1]
     assert (ready["kind"], ready["pid"]) == ("ready", rider.process.pid)
     echo = ready["types"]["test.echo"]
     assert set(echo) == {"queue", "policy", "schema", "description"}
@@ -146,18 +150,18 @@ def test_a_module_that_cannot_be_loaded(ride: Callable[..., Rider], tmp_path: Pa
     """Whatever a module raises while it is imported is told with its name and traceback, and the horse exits with 1."""
     (tmp_path / "broken_tasks.py").write_text(source)
     rider = ride("handlers", "broken_tasks")
-    broken = rider.next()
-    assert (broken["kind"], broken["module"]) == ("broken", "broken_tasks")
+    broken = rider.until("broken")[-1]
+    assert broken["module"] == "broken_tasks"
     assert hint in broken["traceback"]
     assert rider.process.wait(10) == 1
 
 
 def test_a_module_that_ends_the_process(ride: Callable[..., Rider], tmp_path: Path) -> None:
-    """A module that calls os._exit closes the channel without a word."""
+    """A module that calls os._exit closes the channel without a word; the last one told of is to blame."""
     (tmp_path / "broken_tasks.py").write_text("import os; os._exit(3)")
     rider = ride("broken_tasks")
     assert rider.process.wait(10) == 3
-    assert rider.channel.receive_ready() == []
+    assert rider.channel.receive_ready() == [{"kind": "loading", "module": "broken_tasks"}]
     assert rider.channel.is_ended
 
 
@@ -167,7 +171,7 @@ def test_a_module_that_ends_the_process(ride: Callable[..., Rider], tmp_path: Pa
 def test_an_attempt_reports_and_returns(horse: Rider) -> None:
     """Each call of the context is one frame with the attempt's id and number, and the result is the last one."""
     horse.start("test.report", attempt=3, checkpoint={"step": 0})
-    frames = horse.until(*ENDINGS)
+    frames = horse.attempt()
     assert all((frame["task_id"], frame["attempt"]) == (ID, 3) for frame in frames)
     assert [frame["kind"] for frame in frames] == ["log", "progress", "stage", "checkpoint", "returned"]
     assert (frames[1]["fraction"], frames[1]["message"]) == (0.25, "a quarter")
@@ -219,14 +223,15 @@ def test_large_params_pass(horse: Rider) -> None:
     ("how", "message"),
     [
         ("plain", "ValueError: this is what went wrong"),
-        ("exit", "SystemExit: 3"),
         ("interrupt", "KeyboardInterrupt"),
         ("base", "BaseException: not even an Exception"),
         ("unreadable", "Unreadable: (its message cannot be read: RuntimeError)"),
         ("two arguments", "TwoArguments: one"),
+        ("bytes", "ValueError: (b'\\xff', {1: None})"),
+        ("value", "ValueError: (its message cannot be read: RuntimeError)"),
         ("surrogate", "ValueError: half a pair: ?"),
         ("lines", "ValueError: first second third"),
-        ("memory", "MemoryError"),
+        ("memory", "MemoryError: out of memory"),
         ("deep", "RecursionError: maximum recursion depth exceeded"),
         ("stopped", "TaskStopped: the attempt was asked to stop: the handler made this up"),
         ("params", "InvalidParams: params.wrong: Extra inputs are not permitted"),
@@ -239,6 +244,14 @@ def test_whatever_a_handler_raises_is_a_failure(horse: Rider, how: str, message:
     assert failed["message"].startswith(message)
     assert failed["error"].startswith("Traceback")
     assert "handlers.py" in failed["error"]
+    horse.is_well()
+
+
+def test_an_exit_of_the_handler_is_a_crash(horse: Rider) -> None:
+    """A handler that calls sys.exit counts as one whose process ended, with the code; the horse itself lives on."""
+    failed = horse.run("test.raise", how="exit")
+    assert (failed["kind"], failed["reason"], failed["retryable"]) == ("raised", "crashed", True)
+    assert failed["message"] == "the handler wanted its process to end: SystemExit: 3"
     horse.is_well()
 
 
@@ -302,6 +315,8 @@ def test_invalid_params_name_every_fault(horse: Rider) -> None:
         ("lambda", "result: expected JSON, got function"),
         ("key", "a key of result: expected JSON, got tuple"),
         ("file", "result: expected JSON, got _io.TextIOWrapper"),
+        ("unspeakable", "result.images[0]: expected JSON, got handlers.Unspeakable"),
+        ("unspeakable key", "a key of result: expected JSON, got handlers.Unspeakable"),
     ],
 )
 def test_bad_results(horse: Rider, what: str, hint: str) -> None:
@@ -398,7 +413,7 @@ def test_a_late_stop_hits_nobody(horse: Rider) -> None:
     for attempt in range(1, 301):
         horse.start("test.echo", attempt=attempt, value=attempt)
         if attempt % 3:
-            assert horse.next()["line"] == "started"
+            assert horse.until("log")[-1]["line"] == "started"
         horse.stop(attempt, force=True)
         end = horse.until(*ENDINGS)[-1]
         assert end["attempt"] == attempt
@@ -446,7 +461,7 @@ def test_threads_left_behind_are_refused(horse: Rider) -> None:
     """After an attempt has ended no frame of it is sent, also when a thread of its handler goes on."""
     assert horse.run("test.thread")["kind"] == "returned"
     horse.start("test.echo", attempt=2)
-    assert [frame["attempt"] for frame in horse.until(*ENDINGS)] == [2, 2]
+    assert [frame["attempt"] for frame in horse.attempt()] == [2, 2]
 
 
 # Coroutines
@@ -493,7 +508,7 @@ def test_a_horse_that_dies(horse: Rider, how: str, code: int) -> None:
 def test_exit_tears_down(ride: Callable[..., Rider]) -> None:
     """Told to exit, a horse runs the teardown of each type that was set up, whatever they raise, and exits with 0."""
     rider = ride("handlers", output=subprocess.PIPE)
-    rider.next()
+    rider.until("ready")
     loaded = json.loads(rider.run("test.model")["result"])["loaded"]
     rider.run("test.flaky_model", attempt=2)
     rider.run("test.flaky_model", attempt=3)
@@ -559,7 +574,7 @@ from pathlib import Path
 from test_horse import Rider
 
 rider = Rider(Path(sys.argv[1]), "handlers")
-rider.next()
+rider.until("ready")
 rider.start("test.children", how=sys.argv[2])
 print(rider.until("log")[-1]["line"], flush=True)
 time.sleep(3600)

@@ -9,7 +9,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 FLOORS = {
-    0: ("statemachine", "lua", "jobs.errors", "jobs.settings", "jobs.keys", "jobs.names", "jobs.spans"),
+    0: (
+        *("statemachine", "lua", "jobs.errors", "jobs.settings", "jobs.keys", "jobs.names", "jobs.spans"),
+        "jobs.installed",
+    ),
     1: (
         *(
             "jobs.connection",
@@ -22,11 +25,11 @@ FLOORS = {
             "jobs.signature",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
-        *("jobs.tether", "jobs.workspace", "jobs.output", "jobs.processes"),
+        *("jobs.tether", "jobs.workspace", "jobs.output", "jobs.processes", "jobs.memory", "jobs.breaker"),
     ),
     2: (
         *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
-        *("jobs.circumstances", "jobs.explanation", "jobs.schedules"),
+        *("jobs.circumstances", "jobs.explanation", "jobs.schedules", "jobs.diary"),
     ),
     3: ("jobs.client",),
     4: (
@@ -37,6 +40,10 @@ FLOORS = {
             "jobs.horse",
             "jobs.execution",
             "jobs.stable",
+            "jobs.horse_process",
+            "jobs.launch",
+            "jobs.zygote",
+            "jobs.zygote_process",
             "jobs.supervisor",
             "jobs.reporter",
         ),

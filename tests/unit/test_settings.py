@@ -11,6 +11,10 @@ GOOD = {
     "prefix": ("team-a:", "team-a:"),
     "tasks": ("my_tasks, other.tasks ,", ("my_tasks", "other.tasks")),
     "artifacts": ("/var/lib/artifacts", "/var/lib/artifacts"),
+    "horse": ("fork", "fork"),
+    "preload": ("Yes", True),
+    "max_tasks_per_horse": ("500", 500),
+    "max_horse_rss": ("8g", 8 * 1024**3),
     "beat": ("0.5", 0.5),
     "lease": ("30", 30.0),
     "grace": ("1e1", 10.0),
@@ -33,6 +37,10 @@ WRONG = [
     *(("prefix", value) for value in ("", "a b", "ü:", "x" * 65, "a\nb", "\x00")),
     *(("tasks", value) for value in ("my-tasks", "tasks.py/", "a..b", "1tasks", "a b")),
     *(("artifacts", value) for value in ("", "  ")),
+    *(("horse", value) for value in ("", "Fork", "thread")),
+    *(("preload", value) for value in ("", "2", "maybe")),
+    *(("max_tasks_per_horse", value) for value in ("", "-1", "1.5", "many", "1" * 10)),
+    *(("max_horse_rss", value) for value in ("", "-1", "1.5G", "8 G", "8GB", "G")),
     *(
         (name, value)
         for name in ("beat", "lease", "grace", "sweep", "tombstone", "idempotency")
@@ -62,6 +70,14 @@ def test_a_good_value_is_taken(name: str) -> None:
         {"GHOSTLESS_LEASE": text} if name == "lease" else {}
     )
     assert value == getattr(Settings.from_environment(environment), name)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("1000", 1000), ("2K", 2048), ("500M", 500 << 20), ("1T", 1 << 40)]
+)
+def test_sizes_are_powers_of_1024(text: str, size: int) -> None:
+    """A size is a number of bytes, with a letter as in a systemd unit."""
+    assert size == Settings.from_environment({"GHOSTLESS_MAX_HORSE_RSS": text}).max_horse_rss
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)

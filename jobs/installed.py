@@ -1,0 +1,16 @@
+"""The modules with handlers: those that are named, else those that installed packages announce."""
+
+from importlib.metadata import entry_points
+
+from .settings import Settings
+
+GROUP = "ghostless.tasks"
+"""Entry points in which a package names its modules; their own names mean nothing."""
+
+
+def task_modules(settings: Settings) -> tuple[str, ...]:
+    """Return the names of the modules to import, without importing any.
+
+    What a user names is the whole list, so that a worker can be kept to one module whatever is installed.
+    """
+    return settings.tasks or tuple(sorted({entry.module for entry in entry_points(group=GROUP)}))

@@ -1,0 +1,311 @@
+"""Horses that die, leak, or cannot set up their types: no task is hurt by it, and each of it is told."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from fleet import Fleet
+from ghostless.jobs.client import Client
+from ghostless.jobs.diary import WorkerEvent, worker_events
+from helpers import eventually, is_running
+
+from .conftest import assert_clean, ended
+
+pytestmark = pytest.mark.slow
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+HOARDED = 200 << 20
+"""Bytes at which the kernel ends the hoarder's cgroup."""
+
+
+@pytest.fixture
+def notes(fleet: Fleet, tmp_path: Path) -> Callable[[str], list[dict[str, Any]]]:
+    """Return the notes of handlers that begin with a word."""
+    file = tmp_path / "notes"
+    file.touch()
+    fleet.environment["NOTES"] = str(file)
+
+    def read(what: str) -> list[dict[str, Any]]:
+        return [note for note in map(json.loads, file.read_text().splitlines()) if note["what"].startswith(what)]
+
+    return read
+
+
+@pytest.fixture
+def start(fleet: Fleet, client: Client, notes: object) -> Start:
+    """Start a watchdog and a worker named w, and return it when it serves."""
+
+    def started(*options: str, within: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+        fleet.watchdog()
+        verb = ["-m", "ghostless.jobs.cli", "worker", "default", "--tasks", "stalls", "--name", "w", *options]
+        worker = fleet.spawn([*within, sys.executable, *verb])
+        eventually(lambda: _assert(client.types()), seconds=20)
+        return worker
+
+    return started
+
+
+def _assert(holds: object) -> None:
+    assert holds
+
+
+def events(client: Client, kind: str) -> list[WorkerEvent]:
+    """Return the events of one kind that the worker told, the oldest first."""
+    found = worker_events(client.store.redis, client.store.keys, "w")
+    return [event for event in reversed(found) if event.kind == kind]
+
+
+def told(client: Client, kind: str, number: int) -> list[str]:
+    """Return the texts of the events of one kind, once there are so many."""
+
+    def check() -> list[str]:
+        texts = [event.text for event in events(client, kind)]
+        assert len(texts) == number, texts
+        return texts
+
+    return eventually(check)
+
+
+# Dying
+
+SIGKILL, LIMIT = "died: signal 9 (SIGKILL)", "MemoryError: out of memory"
+
+
+@pytest.mark.parametrize("how_started", ["spawn", "fork"])
+def test_a_dying_handler(
+    start: Start, client: Client, fleet: Fleet, notes: Callable[..., list[Any]], how_started: str
+) -> None:
+    """However a handler takes its process down, its task fails within a second and tells the signal or the code.
+
+    Nobody calls it a lack of memory that was none.
+    """
+    start("--horse", how_started)
+    expected = {
+        "kill": ("crashed", SIGKILL),
+        "segfault": ("crashed", "died: signal 11 (SIGSEGV)"),
+        "abort": ("crashed", "died: signal 6 (SIGABRT)"),
+        "exit": ("crashed", "died: exit code 3"),
+        "sys.exit": ("crashed", "SystemExit: 3"),
+        "limit": ("exception", LIMIT),
+    }
+    ids = {how: client.submit("die", {"how": how}).task_id for how in expected}
+    for how, (reason, message) in expected.items():
+        task = ended(client, ids[how], "FAILED")
+        assert (task.reason, task.attempt) == (reason, 1), how
+        told_last = client.history(task.id)[-1]
+        assert told_last.message.endswith(message), how
+    for note, how in zip(notes("die"), expected, strict=True):
+        assert client.get(ids[how]).entered_at / 1000 - note["at"] < (10 if how == "limit" else 1), how
+    assert [text.split(": ", 1)[1] for text in told(client, "horse died", 4)] == [
+        message.removeprefix("died: ") for _, message in expected.values() if message.startswith("died")
+    ]
+    assert_clean(client, fleet, *ids.values())
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    """A cgroup of this test's own with little memory, by the first version or the second."""
+    mounted = Path("/sys/fs/cgroup")
+    has_first = (mounted / "memory").exists()
+    group = mounted / ("memory" if has_first else "") / f"ghostless-test-{os.getpid()}"
+    limit = group / ("memory.limit_in_bytes" if has_first else "memory.max")
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made here: {error}")
+    if limit.exists():
+        limit.write_text(str(HOARDED))
+        yield group
+    eventually(lambda: _removed(group))
+    if not has_first and not limit.exists():
+        pytest.skip("cgroups of this machine do not limit memory")
+
+
+def _removed(group: Path) -> None:
+    try:
+        group.rmdir()
+    except OSError as error:
+        raise AssertionError(f"{group} still has processes") from error
+
+
+def test_out_of_memory(start: Start, client: Client, fleet: Fleet, cgroup: Path) -> None:
+    """A handler that the kernel kills for memory is told as such, with the signal; the worker goes on.
+
+    A handler that is killed by somebody in the same place is not.
+    """
+    join = ("sh", "-c", 'echo $$ > "$1/cgroup.procs"; shift; exec "$@"', "worker", str(cgroup))
+    start(within=join)
+    for how, hint in (("kill", False), ("hoard", True), ("kill", False)):
+        task_id = client.submit("die", {"how": how}).task_id
+        assert ended(client, task_id, "FAILED").reason == "crashed"
+        message = client.history(task_id)[-1].message
+        assert SIGKILL in message
+        assert ("probably out of memory" in message) == hint
+    assert fleet.end() == []
+
+
+# Setting up
+
+
+def test_failing_setups(start: Start, client: Client, fleet: Fleet, notes: Callable[..., list[Any]]) -> None:
+    """A setup that raises, kills its process or hangs fails its task and says setup; other types go on.
+
+    Each further try has a fresh process, and after three in a row the worker tells that it sets the type aside.
+    """
+    start()
+    expected = {
+        "raise": ("FAILED", "exception", "setup of setup.raise failed: RuntimeError: no GPU here"),
+        "kill": ("FAILED", "crashed", "the process running the setup of setup.kill died: signal 9 (SIGKILL)"),
+        "hang": ("TIMEOUT_CANCELLED", "policy", "stopped when asked in the setup of setup.hang"),
+    }
+    ids: list[str] = []
+    for how, (state, reason, message) in expected.items():
+        for _ in range(3):
+            ids += [client.submit(name).task_id for name in (f"setup.{how}", "setup.fine")]
+            task = ended(client, ids[-2], state)
+            assert task.reason == reason
+            assert any(message in entry.message for entry in client.history(task.id))
+            ended(client, ids[-1], "SUCCESS")
+        assert len({note["pid"] for note in notes(f"setup {how}")}) == 3
+    assert notes("handler") == []
+    aside = told(client, "type set aside", 3)
+    assert [text.split()[0] for text in aside] == ["setup.raise", "setup.kill", "setup.hang"]
+    assert all("300 s" in text for text in aside)
+    assert len(told(client, "horse died", 3)) == 3
+    assert_clean(client, fleet, *ids)
+
+
+@pytest.mark.parametrize("how_started", ["spawn", "fork"])
+def test_setup_and_teardown_once_each(
+    start: Start, client: Client, notes: Callable[..., list[Any]], how_started: str
+) -> None:
+    """With --preload a horse sets up its types before any task; a retired one has torn down what it set up."""
+    worker = start("--preload", "--max-tasks-per-horse", "2", "--horse", how_started)
+    assert len(notes("setup fine")) >= 1
+    assert (len(notes("import")) == 1) == (how_started == "fork")
+    pids = [ended(client, client.submit("setup.fine").task_id, "SUCCESS").result for _ in range(5)]
+    assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4]
+    worker.terminate()
+    assert worker.wait(15) == 0
+    done = [(note["what"], note["pid"]) for note in notes("") if note["what"].endswith(" fine")]
+    served = [done.index(("setup fine", pid)) < done.index(("teardown fine", pid)) for pid in dict.fromkeys(pids)]
+    assert served == [True, True, True]
+    assert len(done) == len(set(done))
+
+
+# Replacing
+
+
+def test_a_leak_is_stopped_between_tasks(
+    start: Start, client: Client, fleet: Fleet, notes: Callable[..., list[Any]]
+) -> None:
+    """Horses that grow too large are replaced: each task runs once and to its end, in one of several processes.
+
+    No task is claimed before there is a process to run it.
+    """
+    worker = start("--max-horse-rss", "300M")
+    ids = [client.submit("leak", {"size": 50}).task_id for _ in range(12)]
+    tasks = [ended(client, task_id, "SUCCESS") for task_id in ids]
+    assert {task.attempt for task in tasks} == {1}
+    pids = list(dict.fromkeys(task.result for task in tasks))
+    assert 2 <= len(pids) <= 4
+    eventually(lambda: assert_replaced(client, pids))
+    born = {note["pid"]: note["at"] for note in notes("import")}
+    assert set(pids) <= born.keys()
+    assert worker.pid not in born, "the worker imports no task module"
+    for task in tasks:
+        assert (task.started_at or 0) / 1000 >= born[task.result] - 0.05
+    assert_clean(client, fleet, *ids)
+
+
+def assert_replaced(client: Client, pids: list[int]) -> None:
+    """Check that every horse but the last was replaced for its size; the last may have been after its last task."""
+    texts = [event.text for event in events(client, "horse replaced")]
+    assert len(texts) in (len(pids) - 1, len(pids)), texts
+    assert all("--max-horse-rss" in text and "MiB" in text for text in texts)
+
+
+# Forking
+
+
+def family(worker: subprocess.Popen[bytes], module: str) -> list[psutil.Process]:
+    """Return the living descendants of a worker that began as this module."""
+    found = psutil.Process(worker.pid).children(recursive=True)
+    return [process for process in found if f"ghostless.jobs.{module}" in process.cmdline()]
+
+
+def held(client: Client, notes: Callable[..., list[Any]], params: dict[str, Any]) -> str:
+    """Submit a task that does not end by itself; return its id once its handler runs."""
+    task_id = client.submit("hold", params).task_id
+    eventually(lambda: _assert(notes("hold")), seconds=20)
+    return task_id
+
+
+def test_a_forked_horse_is_tied_to_its_worker(start: Start, client: Client, notes: Callable[..., list[Any]]) -> None:
+    """When the worker is killed, the horse, what its handler started and what it was forked from are gone at once."""
+    worker = start("--horse", "fork")
+    held(client, notes, {"how": "child"})
+    processes = family(worker, "zygote")
+    assert len(processes) == 2
+    processes += [psutil.Process(note["pid"]) for note in notes("child")]
+    assert len(processes) == 3
+    worker.kill()
+    eventually(lambda: _assert(not any(is_running(process.pid) for process in processes)), seconds=1)
+
+
+def test_a_forked_horse_is_stopped_like_any_other(
+    start: Start, client: Client, fleet: Fleet, notes: Callable[..., list[Any]]
+) -> None:
+    """Cancelled, a stubborn handler is killed with its children, also while what it was forked from is frozen.
+
+    Then the next horse is a fresh interpreter, and the one after it is forked from a new one.
+    """
+    worker = start("--horse", "fork")
+    task_id = held(client, notes, {"how": "stubborn"})
+    zygote, horse = family(worker, "zygote")
+    assert horse.pid == notes("hold")[0]["pid"]
+    zygote.suspend()
+    client.cancel(task_id)
+    ended(client, task_id, "CANCELLED")
+    assert "killed with SIGKILL" in client.history(task_id)[-1].message
+    assert not is_running(horse.pid)
+    spawned = ended(client, client.submit("leak").task_id, "SUCCESS", seconds=40).result
+    assert [process.pid for process in family(worker, "horse")] == [spawned]
+    assert not is_running(zygote.pid)
+    ended(client, client.submit("die", {"how": "exit"}).task_id, "FAILED")
+    forked = ended(client, client.submit("leak").task_id, "SUCCESS").result
+    assert forked in [process.pid for process in family(worker, "zygote")]
+
+
+def test_a_forked_horse_outlives_what_it_was_forked_from(
+    start: Start, client: Client, fleet: Fleet, notes: Callable[..., list[Any]]
+) -> None:
+    """The zygote killed, a task goes on to its end; how its horse ends later nobody knows, and that is said."""
+    worker = start("--horse", "fork")
+    task_id = held(client, notes, {"how": "wait"})
+    zygote, horse = family(worker, "zygote")
+    zygote.kill()
+    (fleet.folder / "go").touch()
+    assert ended(client, task_id, "SUCCESS").result == horse.pid
+    failed = client.submit("die", {"how": "exit"}).task_id
+    ended(client, failed, "FAILED")
+    assert "how is not known" in client.history(failed)[-1].message
+    assert ended(client, client.submit("leak").task_id, "SUCCESS").result != horse.pid
+    assert_clean(client, fleet, task_id, failed)
+
+
+def test_modules_that_cannot_be_forked_are_told(fleet: Fleet) -> None:
+    """What a module raises is told as without forking."""
+    (fleet.folder / "broken_tasks.py").write_text("1 / 0")
+    fleet.environment["PYTHONPATH"] = str(fleet.folder)
+    worker = fleet.start("worker", "default", "--tasks", "broken_tasks", "--horse", "fork")
+    assert worker.wait(20) == 1
+    assert fleet.logs().count("Traceback") == 1
+    assert "Error: broken_tasks could not be loaded: ZeroDivisionError" in fleet.logs()

@@ -25,6 +25,7 @@ class Claims:
     store: Store
     actor: str
     give_up: Callable[[], bool]
+    answered_at: float = 0.0  # when Redis last answered a claim, on the monotonic clock
     _kept: Claimed | PlainJob | None = None
 
     def take(self, claim: Claim) -> ClaimReply | None:
@@ -50,7 +51,9 @@ class Claims:
         pause = 0.1
         while not self.give_up():
             try:
-                return self.store.claim(claim)
+                reply = self.store.claim(claim)
+                self.answered_at = time.monotonic()
+                return reply
             except (RedisUnavailable, RedisFull) as error:
                 log.warning("%s; trying again", error)
             except GhostlessError as error:

@@ -87,6 +87,7 @@ class Reporter(threading.Thread):
         self.state: State | None = None
         self.is_lost = False
         self.renewed_at = 0.0
+        self.answered_at = 0.0  # when Redis last answered, on the monotonic clock
 
     # Called by the worker
 
@@ -200,6 +201,7 @@ class Reporter(threading.Thread):
             self._send(held, beat_is_due)
         if beat_is_due:
             self._on_beat()
+            self.answered_at = time.monotonic()
             self._beat_due = time.monotonic() + self._store.settings.beat
 
     def _send(self, held: Held, beat_is_due: bool) -> None:
@@ -235,6 +237,7 @@ class Reporter(threading.Thread):
         except CorruptRecord as error:
             log.error("%s", error)  # one damaged key must not keep the lease from being renewed
         else:
+            self.answered_at = time.monotonic()
             self._note_state(held, State(answer.state), asked_at)
             if answer.word == "refused":  # the history is full of this task's stages: no more of them
                 with self._changed:

@@ -176,6 +176,11 @@ class Stable:
         """Whether there is a horse that can be given a task."""
         return self.horse is not None and self.horse.alive
 
+    @property
+    def set_aside(self) -> Mapping[str, str]:
+        """The types that are not taken any more, and why."""
+        return {}
+
     def fresh_horse(self) -> None:
         """Start a horse in place of the one before. Raises HorseBroken."""
         self.kill()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from .connection import connect
 from .errors import CorruptRecord, GhostlessError, RedisUnavailable
 from .messages import Swept
+from .probe import ask_all
 from .reads import Reads
 from .settings import Settings
 from .store import BATCH, Store
@@ -22,6 +23,9 @@ log = logging.getLogger("ghostless.watchdog")
 
 LONGEST_PAUSE = 5.0
 """Seconds between two tries while Redis does not answer."""
+
+ASKING = 1.0
+"""Seconds in which workers that seem lost may answer for their health."""
 
 TELL_AGAIN = 60.0
 """Seconds after which a problem that is still there is told again."""
@@ -37,8 +41,17 @@ class Watchdog:
         self.actor = f"watchdog:{name or f'{socket.gethostname()}-{os.getpid()}'}"
 
     def sweep_deadlines(self) -> Swept:
-        """Take tasks away from workers that are gone, at most a batch."""
-        return self.store.sweep(self.actor)
+        """Take tasks away from workers that are gone, at most a batch; those that can be asked are asked first.
+
+        Only the lease decides: what they answer, or that they do not, stands in the history.
+        """
+        swept = self.store.sweep(self.actor)
+        if not swept.to_ask:
+            return swept
+        # Less than half of the gap between two sweeps after which none would be judged.
+        findings = ask_all(swept.to_ask, min(ASKING, self.store.settings.longest_gap / 2))
+        judged = self.store.sweep(self.actor, findings)
+        return Swept(judged.looked_at, swept.moved + judged.moved, swept.problems + judged.problems)
 
     def release_due(self) -> Swept:
         """Put tasks whose waiting time is over into their queues, at most a batch."""

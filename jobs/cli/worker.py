@@ -17,6 +17,7 @@ from .session import Session, pass_session
 @click.option("--name", callback=as_name, metavar="NAME", help="Name of the worker; else host and process id.")
 @click.option("--burst", is_flag=True, help="End when the queues are empty.")
 @click.option("--drain", metavar="SECONDS", help="How long a stopping worker lets its task run on.")
+@click.option("--health-port", metavar="PORT", help="Answer GET /health here; 0 for nowhere, the default.")
 @click.pass_context
 @pass_session
 def worker(
@@ -27,13 +28,14 @@ def worker(
     name: str | None,
     burst: bool,
     drain: str | None,
+    health_port: str | None,
 ) -> None:
     """Run tasks from queues, the first queue first. Ctrl-C lets the task at hand end, twice gives it back.
 
     \b
     Example: ghostless worker gpu --tasks my_tasks
     """
-    settings = session.settings(tasks=",".join(modules) or None, drain=drain)
+    settings = session.settings(tasks=",".join(modules) or None, drain=drain, health_port=health_port)
     if not settings.tasks:
         raise click.UsageError("--tasks: name the modules with your handlers, or set GHOSTLESS_TASKS")
     session.client.reads.ping()  # at the start an outage is told at once, later it is waited for

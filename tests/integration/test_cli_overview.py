@@ -109,7 +109,8 @@ def test_workers_show_their_task(cli: Cli, client: Client, store: Store, worker:
     task_id = submitted(client)
     Hand(store, "hand").start()
     (line,) = cells(cli("workers"))
-    assert ["hand", "busy", task_id, "work", "gpu", "box", "4711"] == line[:7]
+    assert ["hand", "busy", task_id] == line[:3]
+    assert ["work", "gpu"] == line[-2:]
     (member,) = told(cli("workers", "--json"))["workers"]
     assert (["work", "gpu"], [task_id], 4711) == (member["queues"], member["tasks"], member["pid"])
     assert (1_795_996_800_000, 1_795_993_200_000) == (member["heartbeat_at"], member["started_at"])

@@ -16,6 +16,8 @@ FLOORS = {
             "jobs.model",
             "jobs.messages",
             "jobs.scripts",
+            "jobs.record",
+            "jobs.probe",
             "jobs.values",
             "jobs.terms",
             "jobs.signature",
@@ -36,7 +38,7 @@ FLOORS = {
             "jobs.supervisor",
             "jobs.reporter",
         ),
-        *("jobs.ticket", "jobs.watchdog"),
+        *("jobs.vitals", "jobs.health", "jobs.ticket", "jobs.watchdog"),
         "jobs",  # the face that users import; nothing of ours does
     ),
     5: ("jobs.cli", "web", "app", "examples"),

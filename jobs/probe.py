@@ -62,7 +62,7 @@ def _place(address: str) -> tuple[str, int] | None:
         host, port = str(ipaddress.ip_address(parts.hostname or "")), parts.port
     except ValueError:
         return None
-    return (host, port) if port and parts.netloc == address else None
+    return (host, port) if port and address in (f"{host}:{port}", f"[{host}]:{port}") else None
 
 
 def _get(place: tuple[str, int], patience: float) -> bytes:

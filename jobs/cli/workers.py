@@ -12,7 +12,7 @@ from ..fleet import Member
 from ..model import Task
 from ..record import WorkerRecord
 from .lazy import Failed
-from .output import Column, clean, distance, duration, on_terminal, show_fields, show_table, when
+from .output import Column, clean, duration, on_terminal, show_fields, show_table, when
 from .session import Session, json_option, pass_session, print_json
 
 
@@ -59,7 +59,7 @@ _COLUMNS = [
     Column("STATE"),
     Column("TASK"),
     Column("FOR", right=True),
-    Column("BEAT", right=True),
+    Column("QUIET", right=True),
     Column("MEMORY", right=True),
     Column("GPU", right=True),
     Column("QUEUES"),
@@ -86,11 +86,11 @@ def _show_all(fleet: Sequence[Member], held: list[Task], now: int) -> None:
 def _row(member: Member, task_ids: Sequence[str], now: int) -> list[str]:
     record = member.record or WorkerRecord()
     since = duration(now - record.since) if record.since else ""
-    beat = distance(member.heartbeat_at, now) if member.heartbeat_at else ""
+    quiet = duration(now - member.heartbeat_at) if member.heartbeat_at else ""
     memory = decimal(record.horse_rss) if record.horse_rss else ""
     gpu = " ".join(f"{gpu.used / gpu.total:.0%}" for gpu in record.gpus if gpu.total)
     tasks, queues = " ".join(task_ids) or "-", " ".join(member.queues)
-    return [member.name, member.state, tasks, since, beat, memory, gpu, queues]
+    return [member.name, member.state, tasks, since, quiet, memory, gpu, queues]
 
 
 # One of them

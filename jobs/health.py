@@ -1,8 +1,11 @@
 """A worker's health over HTTP: `GET /health` answers 200 or 503 with the reasons, from threads of its own."""
 
+import contextlib
+import errno
 import ipaddress
 import json
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -47,11 +50,20 @@ def own_address(redis: Redis) -> str:
     target = cast(Mapping[str, Any], redis.get_connection_kwargs())
     if "host" not in target:
         return LOOPBACK  # a Unix socket
-    family, kind, protocol, _, place = socket.getaddrinfo(target["host"], target["port"], type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(place)  # sends nothing
-        address: str = probe.getsockname()[0]
+    places = socket.getaddrinfo(target["host"], target["port"], type=socket.SOCK_DGRAM)
+    address = next((found for place in places if (found := _way_to(place))), None)
+    if address is None:
+        raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
     return LOOPBACK if ipaddress.ip_address(address.partition("%")[0]).is_loopback else address
+
+
+def _way_to(place: tuple[Any, ...]) -> str | None:
+    """Return the address from which this machine would send to a place; None when there is no way."""
+    family, kind, protocol, _, target = place
+    with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+        probe.connect(target)  # of a datagram socket: sends nothing
+        return probe.getsockname()[0]
+    return None
 
 
 class HealthServer(ThreadingMixIn, TCPServer):

@@ -20,6 +20,9 @@ from .stable import Stable
 LOADING = 300.0
 """Seconds that a horse may take to load its modules and models before that is a fault."""
 
+PROBLEM_LIMIT = 300
+"""Characters of the reason why a horse could not be started."""
+
 ROUND = 30.0
 """Seconds in which the claim loop of a worker without work comes round; it waits 2 s for a hint."""
 
@@ -48,8 +51,11 @@ class Vitals:
     # Notes of the claim loop
 
     def await_horse(self, problem: str = "") -> None:
-        """Note that there is no horse to give a task to; with `problem`, that one could not be started."""
-        self._horse_problem = problem
+        """Note that there is no horse to give a task to; with `problem`, that one could not be started.
+
+        Of a traceback the last line is kept.
+        """
+        self._horse_problem = problem.strip().rpartition("\n")[2][:PROBLEM_LIMIT]
         self._horse_awaited_since = self._horse_awaited_since or time.monotonic()
 
     def come_round(self) -> None:

@@ -9,7 +9,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from .connection import connect
 from .errors import CorruptRecord, GhostlessError, RedisUnavailable
@@ -48,10 +48,17 @@ class Watchdog:
         swept = self.store.sweep(self.actor)
         if not swept.to_ask:
             return swept
-        # Less than half of the gap between two sweeps after which none would be judged.
-        findings = ask_all(swept.to_ask, min(ASKING, self.store.settings.longest_gap / 2))
-        judged = self.store.sweep(self.actor, findings)
+        judged = self.store.sweep(self.actor, self._ask(swept.to_ask))
         return Swept(judged.looked_at, swept.moved + judged.moved, swept.problems + judged.problems)
+
+    def _ask(self, addresses: Mapping[str, str]) -> dict[str, str]:
+        # At most half of the gap between two sweeps after which nobody would be judged.
+        patience = min(ASKING, self.store.settings.longest_gap / 2)
+        try:
+            return ask_all(addresses, patience)
+        except Exception:  # no thread to be had, say: that must not keep a task from being judged
+            log.exception("workers could not be asked for their health")
+            return {}
 
     def release_due(self) -> Swept:
         """Put tasks whose waiting time is over into their queues, at most a batch."""

@@ -88,6 +88,18 @@ def test_a_task_that_is_well_costs_no_question(redis: Redis) -> None:
     assert calls + 1 >= redis.info("commandstats")["cmdstat_evalsha"]["calls"]
 
 
+def test_trouble_with_asking_keeps_nobody_from_being_judged(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has no thread left for the question."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("ghostless.jobs.watchdog.ask_all", fail)
+    stage = lost(redis)
+    assert 1 == Watchdog(stage.store).sweep_deadlines().moved
+    assert [f"no heartbeat from worker {WORKER}"] == told(stage)
+
+
 def test_the_watchdog_asks_and_judges_in_one_round(redis: Redis) -> None:
     """What the worker's host answers is in the history."""
     stage = lost(redis)

@@ -156,7 +156,7 @@ def test_a_horse_that_does_not_get_ready() -> None:
     sick = vitals()
     sick.await_horse()
     assert ("waiting for its horse", True) == (sick.report()["state"], sick.report()["healthy"])
-    sick.await_horse("no module named x")
+    sick.await_horse("module x\nTraceback ...\nno module named x")
     assert ["the horse cannot be started: no module named x"] == sick.report()["reasons"]
     slow = vitals(_horse_awaited_since=ago(LOADING + 1))
     assert ["no horse is ready for 301 s"] == slow.report()["reasons"]

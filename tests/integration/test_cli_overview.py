@@ -136,10 +136,8 @@ def told_worker(redis: Redis) -> str:
 
 def test_workers_show_what_they_tell_of_themselves(cli: Cli, told_worker: str) -> None:
     """How long at it, how much memory, how full the GPU; and which types are not taken any more."""
-    line, _, refusal = done(cli("workers")).splitlines()[1:]
-    assert ["box-1", "busy", "-", "90", "s", "1.0", "s", "2.1", "GB", "25%", "gpu"] == re.sub(
-        r"1\.\d", "1.0", line
-    ).split()
+    line, refusal = done(cli("workers")).splitlines()[1:]
+    assert re.fullmatch(r"box-1 +busy +- +9\d s +1\.\d s +2\.1 GB +25% +gpu", line)
     assert r"box-1 does not take video.cut any more: its setup\x1b[31m failed" == refusal
 
 

@@ -88,7 +88,8 @@ def _read(answer: bytes, worker: str | None) -> Finding:
     status = "".join(head.split(maxsplit=2)[1:2])
     try:
         report = json.loads(body)
-        name, told = report["worker"], "; ".join(report["reasons"]) or report["state"]
+        name, task = report["worker"], report["task"]
+        told = "; ".join([report["state"] + (f" with {task}" if task else ""), *report["reasons"]])
     except (ValueError, KeyError, TypeError, RecursionError):
         return Finding(_shown(f"{status} {body or head}"))
     if worker and name != worker:

@@ -52,20 +52,22 @@ def saying(answer: bytes) -> Callable[[socket.socket], None]:
 
 def test_a_healthy_worker(serve: Serve) -> None:
     """The status and the state."""
-    address = serve(saying(OK + b'{"worker": "w1", "reasons": [], "state": "busy"}'))
-    assert ("200 busy", True) == ((finding := ask(address, 5, "w1")).text, finding.healthy)
+    address = serve(saying(OK + b'{"worker": "w1", "reasons": [], "state": "busy", "task": "t1"}'))
+    assert ("200 busy with t1", True) == ((finding := ask(address, 5, "w1")).text, finding.healthy)
 
 
 def test_a_worker_that_is_not_well(serve: Serve) -> None:
     """The status and all reasons."""
-    answer = b'HTTP/1.0 503 No\r\n\r\n{"worker": "w1", "reasons": ["no Redis", "no horse"], "state": "busy"}'
+    answer = (
+        b'HTTP/1.0 503 No\r\n\r\n{"worker": "w1", "reasons": ["no Redis", "no horse"], "state": "idle", "task": null}'
+    )
     finding = ask(serve(saying(answer)), 5, "w1")
-    assert ("503 no Redis; no horse", False) == (finding.text, finding.healthy)
+    assert ("503 idle; no Redis; no horse", False) == (finding.text, finding.healthy)
 
 
 def test_the_answer_of_another_worker_is_none(serve: Serve) -> None:
     """Behind a tunnel, 127.0.0.1 of the worker is not that of the watchdog."""
-    address = serve(saying(OK + b'{"worker": "w2", "reasons": [], "state": "idle"}'))
+    address = serve(saying(OK + b'{"worker": "w2", "reasons": [], "state": "idle", "task": null}'))
     assert "another worker answered, w2" == ask(address, 5, "w1").text
 
 

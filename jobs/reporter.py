@@ -171,6 +171,8 @@ class Reporter(threading.Thread):
                 pause = 0.0
             except (RedisUnavailable, RedisFull) as error:
                 log.warning("%s; trying again", error)
+                if isinstance(error, RedisFull):
+                    self.answered_at = time.monotonic()  # it is full, but there
                 pause = min(1.0, max(0.1, 2 * pause)) * random.uniform(0.5, 1)
             except GhostlessError as error:
                 log.error("%s", error)

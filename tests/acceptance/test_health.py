@@ -217,11 +217,13 @@ def test_a_plain_job_does_not_keep_the_port(client: Client, fleet: Fleet, place:
     with Redis.from_url(fleet.url) as redis:
         Queue("default", connection=redis).enqueue("time.sleep", 60)
     job = eventually(lambda: the_fork_of(worker))
-    assert asked(place).text == "200 busy"
-    worker.kill()
-    eventually(lambda: assert_told(place, "connection refused"))
-    assert job.is_running()
-    job.kill()
+    try:
+        assert asked(place).text == "200 busy"
+        worker.kill()
+        eventually(lambda: assert_told(place, "connection refused"))
+        assert job.is_running()
+    finally:
+        job.kill()
 
 
 def the_fork_of(worker: psutil.Process) -> psutil.Process:

@@ -53,9 +53,9 @@ class Vitals:
     def await_horse(self, problem: str = "") -> None:
         """Note that there is no horse to give a task to; with `problem`, that one could not be started.
 
-        Of a traceback the last line is kept.
+        Of a traceback the last line is kept, until a horse is ready.
         """
-        self._horse_problem = problem.strip().rpartition("\n")[2][:PROBLEM_LIMIT]
+        self._horse_problem = problem.strip().rpartition("\n")[2][:PROBLEM_LIMIT] or self._horse_problem
         self._horse_awaited_since = self._horse_awaited_since or time.monotonic()
 
     def come_round(self) -> None:

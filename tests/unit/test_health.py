@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from ghostless.jobs.health import MOST_CLIENTS, HealthServer, PortTaken, own_address
 from ghostless.jobs.record import GpuMemory, WorkerRecord
@@ -91,6 +92,20 @@ def test_with_a_redis_on_this_machine_only_this_machine_may_ask(url: str) -> Non
     assert "127.0.0.1" == own_address(Redis.from_url(url))
 
 
+def test_with_a_redis_elsewhere_the_endpoint_is_where_that_is_reached_from() -> None:
+    """Here Redis stands at an address of this machine that others can reach, so that is the way to it."""
+    addresses = [entry.address for entries in psutil.net_if_addrs().values() for entry in entries if entry.family == 2]
+    outside = [address for address in addresses if not address.startswith("127.")]
+    if not outside:
+        pytest.skip("this machine has no address but loopback")
+    assert outside[0] == own_address(Redis(host=outside[0]))
+    running = HealthServer(outside[0], 0, lambda: REPORT)
+    assert 200 == ask(running)[0]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", running.server_address[1]), timeout=5)
+    running.close()
+
+
 # What makes it red
 
 
@@ -157,7 +172,10 @@ def test_a_horse_that_does_not_get_ready() -> None:
     sick.await_horse()
     assert ("waiting for its horse", True) == (sick.report()["state"], sick.report()["healthy"])
     sick.await_horse("module x\nTraceback ...\nno module named x")
+    sick.await_horse()
     assert ["the horse cannot be started: no module named x"] == sick.report()["reasons"]
+    sick.come_round()
+    assert sick.report()["healthy"]
     slow = vitals(_horse_awaited_since=ago(LOADING + 1))
     assert ["no horse is ready for 301 s"] == slow.report()["reasons"]
     slow.come_round()

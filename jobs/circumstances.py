@@ -25,7 +25,8 @@ class Circumstances:
     history: Sequence[Entry] = ()
     queue_paused: bool = False
     suspended: bool = False  # all workers, by `rq suspend`
-    workers: Sequence[Member] = ()  # those that listen on its queue
+    workers: Sequence[Member] = ()  # those that listen on its queue, without those that fell silent
+    holder: Member | None = None  # the worker that runs it, as it told of itself last
     position: int | None = None  # in its queue, from 1
     pending: int = 0  # tasks in its queue
     lease: int | None = None  # what is left of it
@@ -39,11 +40,12 @@ class Circumstances:
 def circumstances(reads: Reads, task_id: str) -> Circumstances:
     """Look at everything around a task. Raises TaskNotFound, CorruptRecord, RedisUnavailable."""
     task, history = reads.task(task_id), reads.history(task_id)
-    found = _look(reads, task)
+    found, fleet = _look(reads, task), members(reads.redis)
     return Circumstances(
         task=task,
         history=history,
-        workers=[member for member in members(reads.redis) if task.queue in member.queues],
+        workers=[member for member in fleet if task.queue in member.queues and member.silent_for is None],
+        holder=next((member for member in fleet if member.name == task.worker_id), None),
         refuses=_refuses(reads),
         usual=_usual(reads, task) if task.state is State.PENDING else None,
         **found,

@@ -25,6 +25,7 @@ class Claims:
     store: Store
     actor: str
     give_up: Callable[[], bool]
+    answered_at: float = 0.0  # when Redis last answered a claim, on the monotonic clock
     _kept: Claimed | PlainJob | None = None
 
     def take(self, claim: Claim) -> ClaimReply | None:
@@ -51,9 +52,10 @@ class Claims:
         while not self.give_up():
             try:
                 reply = self.store.claim(claim)
-                if reply == NothingToClaim("more"):
-                    continue
-                return reply
+                self.answered_at = time.monotonic()
+                if reply != NothingToClaim("more"):
+                    return reply
+                continue
             except (RedisUnavailable, RedisFull) as error:
                 log.warning("%s; trying again", error)
             except GhostlessError as error:

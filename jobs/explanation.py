@@ -1,16 +1,21 @@
 """Why a task is where it is, what happens next and when, and what a person can do: pure sentences over facts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..statemachine import FINAL, TABLE, Event, Reason, State
 from .circumstances import Circumstances
+from .fleet import Member
 from .model import Entry
+from .record import WorkerRecord
 from .spans import distance, duration
 
 SHOWN_ENTRIES = 3
 """Moves of the history that stand in the evidence."""
+
+NAMED = 5
+"""Workers, or types, that a sentence names."""
 
 _ACTIONS = (Event.CANCEL, Event.PAUSE, Event.RESUME, Event.RETRY)
 
@@ -79,37 +84,58 @@ def _pending(around: Circumstances) -> _Account:
     if around.suspended:
         return _Account("all workers are suspended", "nothing until `rq resume`")
     if not around.workers:
-        return _Account(f"no worker listens on its queue {queue}", f"nothing until `ghostless worker {queue}` runs")
-    names = ", ".join(worker.name for worker in around.workers[:5])
-    if task.parked_at:
-        return _parked(around, names)
+        why = f"no worker listens on its queue {queue}"
+        return _Account(why, f"nothing until `ghostless worker {queue}` runs", evidence=_parking(around))
+    servers = [worker for worker in around.workers if worker.takes(task.type)]
+    if not servers:
+        return _unserved(around)
     place = "its place in the queue is not known"
     if around.position:
         place = f"it is number {around.position} of {around.pending} in the queue {queue}"
+    names = _names(servers)
     return _Account(
         f"{place}, and its turn has not come",
-        f"{_whoever(names, len(around.workers))} starts it when its turn comes{_estimate(around)}",
-        evidence=(f"{queue} is served by {names}", f"submitted {distance(task.submitted_at, around.now)}"),
+        f"{_whoever(names, len(servers))} starts it when its turn comes{_estimate(around, len(servers))}",
+        evidence=(f"{task.type} is served by {names}", f"submitted {distance(task.submitted_at, around.now)}"),
     )
 
 
-def _parked(around: Circumstances, names: str) -> _Account:
-    task, since = around.task, distance(around.task.parked_at or around.now, around.now)
+def _unserved(around: Circumstances) -> _Account:
+    task = around.task
     return _Account(
         f"no worker of its queue {task.queue} serves the type {task.type}",
         f"the first worker that serves it starts it: `ghostless worker {task.queue} --tasks MODULE`",
-        evidence=(f"parked {since}, so that it holds nobody up", f"{task.queue} is served by {names}"),
+        evidence=(*_parking(around), *(_serves(worker, task.type) for worker in around.workers[:NAMED])),
     )
+
+
+def _parking(around: Circumstances) -> tuple[str, ...]:
+    parked_at = around.task.parked_at
+    if parked_at is None:
+        return ()
+    return (f"parked {distance(parked_at, around.now)}, since no worker that asked serves its type",)
+
+
+def _serves(worker: Member, task_type: str) -> str:
+    record = worker.record or WorkerRecord()
+    if task_type in record.set_aside:
+        return f"{worker.name} does not take it for now: {record.set_aside[task_type]}"
+    return f"{worker.name} serves {', '.join(record.types[:NAMED]) or 'no type'}"
+
+
+def _names(workers: Sequence[Member]) -> str:
+    more = f" and {len(workers) - NAMED} more" if len(workers) > NAMED else ""
+    return ", ".join(worker.name for worker in workers[:NAMED]) + more
 
 
 def _whoever(names: str, number: int) -> str:
     return f"the worker {names}" if number == 1 else f"one of {number} workers"
 
 
-def _estimate(around: Circumstances) -> str:
+def _estimate(around: Circumstances, workers: int) -> str:
     if around.usual is None or around.position is None:
         return ""
-    wait = around.usual * around.position // len(around.workers)
+    wait = around.usual * around.position // workers
     return f", in about {duration(wait)} when tasks take as long as lately"
 
 
@@ -188,7 +214,7 @@ def _silent(around: Circumstances) -> _Account:
     why = f"its worker {worker} has gone silent: the lease of attempt {around.task.attempt} is over"
     if not around.swept_at:
         return _Account(why, "nothing until a watchdog runs: `ghostless watchdog`")
-    evidence = (f"the last sweep was {distance(around.swept_at, now)}",)
+    evidence = (f"the last sweep was {distance(around.swept_at, now)}", *_last_word(around))
     look_at = max(around.look_at or now, around.judge_from or now)
     return _Account(why, "the watchdog takes it away from that worker", look_at, evidence)
 
@@ -201,7 +227,16 @@ def _signs_of_life(around: Circumstances) -> tuple[str, ...]:
     else:
         told = f" ({task.message})" if task.message else ""
         signs.append(f"last progress {distance(task.progress_at, now)}: {int((task.progress or 0) * 100)} %{told}")
-    return tuple(signs)
+    return (*signs, *_last_word(around))
+
+
+def _last_word(around: Circumstances) -> tuple[str, ...]:
+    holder = around.holder
+    if holder is None or holder.heartbeat_at is None:
+        return ()
+    address = holder.record.health if holder.record else None
+    health = f"; it answers for its health at {address}" if address else ""
+    return (f"{holder.name} told last {distance(holder.heartbeat_at, around.now)} that it is {holder.state}{health}",)
 
 
 # Ended

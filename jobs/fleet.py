@@ -9,7 +9,12 @@ from redis import Redis
 from rq.worker import BaseWorker
 from rq.worker_registration import REDIS_WORKER_KEYS
 
+from .keys import WORKER_RECORD
+from .record import WorkerRecord
 from .scripts import translated
+
+SILENT = "silent"
+"""The state of a worker that has not beaten for longer than its lease, whatever it last said of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +30,34 @@ class Member:
     started_at: int | None
     done: int
     failed: int
-    version: str
+    version: str  # of rq
+    silent_for: int | None = None  # ms, once that is longer than the worker's lease
+    record: WorkerRecord | None = None  # None for workers of rq's own
 
     @classmethod
-    def read(cls, name: str, stored: Mapping[str, str]) -> "Member":
-        """Read a worker from its hash; what it did not write stays empty."""
+    def read(cls, name: str, stored: Mapping[str, str], now: int) -> "Member":
+        """Read a worker from its hash as of `now` (ms by Redis' clock); what it did not write stays empty."""
+        record = WorkerRecord.from_json(stored.get(WORKER_RECORD))
+        silent_for = _silence(record, now)
         return cls(
             name=name,
-            state=stored.get("state", "?"),
+            state=stored.get("state", "?") if silent_for is None else SILENT,
             queues=tuple(queue for queue in stored.get("queues", "").split(",") if queue),
             host=stored.get("hostname", ""),
             pid=_number(stored.get("pid")),
-            heartbeat_at=_moment(stored.get("last_heartbeat")),
+            heartbeat_at=(record and record.beat_at) or _moment(stored.get("last_heartbeat")),
             started_at=_moment(stored.get("birth")),
             done=_number(stored.get("successful_job_count")) or 0,
             failed=_number(stored.get("failed_job_count")) or 0,
             version=stored.get("version", ""),
+            silent_for=silent_for,
+            record=record,
         )
+
+    def takes(self, task_type: str) -> bool:
+        """Tell whether it runs tasks of a type; of a worker of rq's own that is not known, and assumed."""
+        record = self.record
+        return record is None or (task_type in record.types and task_type not in record.set_aside)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form for JSON."""
@@ -54,16 +70,26 @@ def members(redis: Redis) -> list[Member]:
     with translated():
         keys = sorted(cast(set[str], redis.smembers(REDIS_WORKER_KEYS)))
         with redis.pipeline(transaction=False) as pipeline:
+            pipeline.time()
             for key in keys:
                 pipeline.hgetall(key)
-            found = cast(list[dict[str, str]], pipeline.execute())
+            (seconds, micros), *found = pipeline.execute()
+    now = seconds * 1000 + micros // 1000
     # A key without a hash is a worker that died without a word, and whose record has expired.
-    return [Member.read(key.removeprefix(prefix), stored) for key, stored in zip(keys, found, strict=True) if stored]
+    return [
+        Member.read(key.removeprefix(prefix), stored, now) for key, stored in zip(keys, found, strict=True) if stored
+    ]
 
 
 def serving(queue: str, fleet: list[Member]) -> list[str]:
-    """Return the names of the workers that serve a queue."""
-    return [member.name for member in fleet if queue in member.queues]
+    """Return the names of the workers that serve a queue, without those that fell silent."""
+    return [member.name for member in fleet if queue in member.queues and member.silent_for is None]
+
+
+def _silence(record: WorkerRecord | None, now: int) -> int | None:
+    if record is None or record.beat_at is None or now - record.beat_at <= record.lease:
+        return None
+    return now - record.beat_at
 
 
 def _number(text: str | None) -> int | None:

@@ -11,6 +11,10 @@ from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job
 from rq.queue import Queue
 from rq.suspension import WORKERS_SUSPENDED
+from rq.worker import BaseWorker
+
+WORKER_RECORD = "ghostless"
+"""The field of a worker's hash in which it tells of itself with each beat, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,11 @@ class Keys:
         return f"{Job.redis_job_namespace_prefix}{task_id}"
 
     @staticmethod
+    def rq_worker(worker_id: str) -> str:
+        """hash: a worker as rq registers it, with our record of it in the field `WORKER_RECORD`."""
+        return f"{BaseWorker.redis_worker_namespace_prefix}{worker_id}"
+
+    @staticmethod
     def rq_commands(worker_id: str) -> str:
         """pub/sub channel: commands to one worker."""
         return PUBSUB_CHANNEL_TEMPLATE % worker_id
@@ -184,7 +193,8 @@ class Keys:
 # What the scripts build names of: prefix and id, and names that stand for themselves.
 _BY_ID = (
     "task", "params", "metadata", "checkpoint", "result", "error", "log", "heartbeat", "tombstone", "state",
-    "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_commands",
+    "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
+    "rq_commands",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "retention", "types", "queues", "ledger", "quarantine", "watchdog", "epoch", "live",
@@ -198,5 +208,6 @@ def script_names(keys: Keys) -> dict[str, str]:
         **{name: getattr(keys, name)("") for name in _BY_ID},
         "rq_queues": Queue.redis_queues_keys,
         "rq_suspended": keys.rq_suspended,
+        "worker_record": WORKER_RECORD,
         "rq_intermediate_suffix": IntermediateQueue.get_intermediate_queue_key(""),
     }

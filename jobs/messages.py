@@ -1,8 +1,8 @@
 """What goes to the scripts and what they answer, as frozen values."""
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..statemachine import Event, Policy, Reason
@@ -131,3 +131,4 @@ class Swept:
     looked_at: int
     moved: int
     problems: tuple[str, ...]
+    to_ask: Mapping[str, str] = field(default_factory=dict[str, str])  # worker -> where to ask for its health

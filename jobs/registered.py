@@ -4,6 +4,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 from redis import Redis
@@ -15,11 +16,15 @@ from rq.worker_registration import register
 
 from .connection import REPLY_TIMEOUT, connect_like
 from .errors import GhostlessError, InvalidSetting
+from .keys import WORKER_RECORD
+from .record import WorkerRecord
 from .scripts import translated
 from .settings import Settings
 from .store import Store
 
 log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one set-up serves both
+
+VERSION = version("ghostless")
 
 
 class RegisteredWorker(RqWorker):
@@ -35,6 +40,7 @@ class RegisteredWorker(RqWorker):
         self.settings = settings or Settings.from_environment()
         self.store = Store(connect_like(self.connection), self.settings)
         self._done = self._failed = 0  # attempts since the last beat
+        self._redis_ahead: float | None = None  # seconds by which Redis' clock is ahead of the monotonic one
 
     def _set_ip_address(self, connection: Redis) -> None:
         self.ip_address = "unknown"
@@ -64,16 +70,25 @@ class RegisteredWorker(RqWorker):
         done, failed, self._done, self._failed = self._done, self._failed, 0, 0
         with translated(), self.store.redis.pipeline(transaction=False) as pipeline:
             pipeline.hset(self.key, "last_heartbeat", utcformat(self.last_heartbeat))
+            pipeline.hset(self.key, WORKER_RECORD, self.record().to_json())
             pipeline.hincrby(self.key, "successful_job_count", done)
             pipeline.hincrby(self.key, "failed_job_count", failed)
             pipeline.expire(self.key, life)
-            is_new = pipeline.execute()[0]
+            pipeline.time()
+            is_new, *_, (seconds, micros) = pipeline.execute()
+            self._redis_ahead = seconds + micros / 1e6 - time.monotonic()
             if is_new:  # Redis was emptied, or this worker was silent for too long
                 record: dict[Any, Any] = {**self.serialize(), "state": self.get_state()}
                 pipeline.hset(self.key, mapping=record)
                 pipeline.expire(self.key, life)
                 register(self, pipeline)
                 pipeline.execute()
+
+    def record(self) -> WorkerRecord:
+        """Return what a beat tells of this worker besides rq's own fields."""
+        ahead = self._redis_ahead
+        beat_at = None if ahead is None else round(1000 * (time.monotonic() + ahead))
+        return WorkerRecord(VERSION, beat_at, lease=round(1000 * self.settings.lease))
 
     def set_state(self, state: str, pipeline: Any = None) -> None:
         """Tell rq's listings whether the worker is busy; outside of rq's pipelines only when that changes."""

@@ -87,6 +87,7 @@ class Reporter(threading.Thread):
         self.state: State | None = None
         self.is_lost = False
         self.renewed_at = 0.0
+        self.answered_at = 0.0  # when Redis last answered, on the monotonic clock
 
     # Called by the worker
 
@@ -170,6 +171,8 @@ class Reporter(threading.Thread):
                 pause = 0.0
             except (RedisUnavailable, RedisFull) as error:
                 log.warning("%s; trying again", error)
+                if isinstance(error, RedisFull):
+                    self.answered_at = time.monotonic()  # it is full, but there
                 pause = min(1.0, max(0.1, 2 * pause)) * random.uniform(0.5, 1)
             except GhostlessError as error:
                 log.error("%s", error)
@@ -200,6 +203,7 @@ class Reporter(threading.Thread):
             self._send(held, beat_is_due)
         if beat_is_due:
             self._on_beat()
+            self.answered_at = time.monotonic()
             self._beat_due = time.monotonic() + self._store.settings.beat
 
     def _send(self, held: Held, beat_is_due: bool) -> None:
@@ -235,6 +239,7 @@ class Reporter(threading.Thread):
         except CorruptRecord as error:
             log.error("%s", error)  # one damaged key must not keep the lease from being renewed
         else:
+            self.answered_at = time.monotonic()
             self._note_state(held, State(answer.state), asked_at)
             if answer.word == "refused":  # the history is full of this task's stages: no more of them
                 with self._changed:

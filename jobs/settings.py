@@ -30,6 +30,7 @@ class Settings:
     lease: float = 15.0  # how long a silent worker keeps its task
     grace: float = 5.0  # between asking a handler to stop and killing it
     drain: float = 30.0  # how long a stopping worker lets its task run on
+    health_port: int = 0  # where a worker answers for its health; 0 for nowhere
     sweep: float = 1.0  # pause between two rounds of the watchdog
     tombstone: float = 604_800.0  # how long the id of a purged task stays taken
     idempotency: float = 86_400.0  # how long an idempotency key is remembered
@@ -98,6 +99,12 @@ def _size(name: str, text: str) -> int:
     return int(size[1]) * 1024 ** " KMGT".index(size[2] or " ")
 
 
+def _port(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65_535:
+        raise InvalidSetting(name, "a port from 1 to 65535, or 0 for none", text)
+    return int(text)
+
+
 def _redis_url(name: str, text: str) -> str:
     try:
         parts = urlsplit(text)
@@ -146,6 +153,7 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "lease": _seconds(0.1, 3600),
     "grace": _seconds(0.1, 600),
     "drain": _seconds(0, _WEEK),
+    "health_port": _port,
     "sweep": _seconds(0.05, 60),
     "tombstone": _seconds(1, _YEAR),
     "idempotency": _seconds(1, _YEAR),

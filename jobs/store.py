@@ -246,13 +246,19 @@ class Store:
         """Put tasks whose waiting time is over into their queues."""
         return _read_swept(self._scripts.call("release", (), (actor, BATCH)))
 
-    def sweep(self, actor: str) -> Swept:
-        """Take tasks away from workers that are gone."""
+    def sweep(self, actor: str, findings: Mapping[str, str] | None = None) -> Swept:
+        """Take tasks away from workers that are gone.
+
+        Without `findings` (worker -> what it answered) those whose worker can be asked for its health are left to
+        the next call, and named in `to_ask`; with them, be they ever so few, no task is left.
+        """
         settings = self.settings
         patience = round(1000 * (3 * settings.grace + settings.lease))
         gap = round(1000 * settings.longest_gap)
-        arguments = (actor, BATCH, self._lease, gap, patience, secrets.randbits(31))
-        return _read_swept(self._scripts.call("sweep", (), arguments))
+        known = "" if findings is None else json.dumps(findings)
+        arguments = (actor, BATCH, self._lease, gap, patience, secrets.randbits(31), known)
+        looked_at, moved, to_ask, *problems = self._scripts.call("sweep", (), arguments)
+        return Swept(looked_at, moved, tuple(problems), dict(zip(to_ask[::2], to_ask[1::2], strict=True)))
 
     def requeue(self, actor: str, queue: str) -> Swept:
         """Make new tickets for PENDING tasks of a queue whose ticket is gone."""

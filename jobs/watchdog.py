@@ -9,11 +9,12 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from .connection import connect
 from .errors import CorruptRecord, GhostlessError, RedisUnavailable
 from .messages import Swept
+from .probe import ask_all
 from .reads import Reads
 from .settings import Settings
 from .store import BATCH, Store
@@ -22,6 +23,9 @@ log = logging.getLogger("ghostless.watchdog")
 
 LONGEST_PAUSE = 5.0
 """Seconds between two tries while Redis does not answer."""
+
+ASKING = 1.0
+"""Seconds in which workers that seem lost may answer for their health."""
 
 TELL_AGAIN = 60.0
 """Seconds after which a problem that is still there is told again."""
@@ -37,8 +41,24 @@ class Watchdog:
         self.actor = f"watchdog:{name or f'{socket.gethostname()}-{os.getpid()}'}"
 
     def sweep_deadlines(self) -> Swept:
-        """Take tasks away from workers that are gone, at most a batch."""
-        return self.store.sweep(self.actor)
+        """Take tasks away from workers that are gone, at most a batch; those that can be asked are asked first.
+
+        Only the lease decides: what they answer, or that they do not, stands in the history.
+        """
+        swept = self.store.sweep(self.actor)
+        if not swept.to_ask:
+            return swept
+        judged = self.store.sweep(self.actor, self._ask(swept.to_ask))
+        return Swept(judged.looked_at, swept.moved + judged.moved, swept.problems + judged.problems)
+
+    def _ask(self, addresses: Mapping[str, str]) -> dict[str, str]:
+        # At most half of the gap between two sweeps after which nobody would be judged.
+        patience = min(ASKING, self.store.settings.longest_gap / 2)
+        try:
+            return ask_all(addresses, patience)
+        except Exception:  # no thread to be had, say: that must not keep a task from being judged
+            log.exception("workers could not be asked for their health")
+            return {}
 
     def release_due(self) -> Swept:
         """Put tasks whose waiting time is over into their queues, at most a batch."""

@@ -30,14 +30,17 @@ from .claims import Claims
 from .connection import BLOCK
 from .diary import Diary
 from .errors import RedisUnavailable
+from .health import HealthServer, own_address
 from .horse_process import HorseBroken
 from .messages import Answer, Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
+from .record import WorkerRecord
 from .registered import RegisteredWorker, tolerate
 from .reporter import Reporter
 from .scripts import translated
 from .settings import Settings
 from .stable import Stable
 from .supervisor import Shutdown, Supervisor, settle
+from .vitals import Vitals
 from .workspace import Workspace
 
 log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one set-up serves both
@@ -68,6 +71,8 @@ class Worker(RegisteredWorker):
         self._diary = Diary(self.store.redis, self.store.keys, self.name)
         self._stable = Stable(self.store, self._diary, lambda: self.shutdown.requested, self._on_line)
         self._claims = Claims(self.store, self.actor, give_up=lambda: self.shutdown.requested)
+        self._vitals = Vitals(self.name, self.settings, self._stable, self._claims)
+        self._health: HealthServer | None = None
         self._jobs_left: int | None = None
         self._plain_job = False
         self._misfits = 0  # tasks in a row that this machine could not run
@@ -88,16 +93,23 @@ class Worker(RegisteredWorker):
     def bootstrap(self, *args: Any, **kw: Any) -> None:
         """Load the task modules first, so that a worker that cannot run anything never registers.
 
-        Raises HorseBroken, RedisUnavailable.
+        Raises HorseBroken, PortTaken, RedisUnavailable.
         """
         with translated():
             self.connection.ping()
+        self._serve_health()
         self._workspace = Workspace()
-        self._reporter = Reporter(self.store, self.actor, self._wake, self._on_beat)
+        self._vitals.reporter = self._reporter = Reporter(self.store, self.actor, self._wake, self._on_beat)
         self._stable.fresh_horse()
         self._stable.publish()
         super().bootstrap(*args, **kw)
         self._reporter.start()
+
+    def _serve_health(self) -> None:
+        if self.settings.health_port:
+            host = own_address(self.connection)
+            self._health = HealthServer(host, self.settings.health_port, self._vitals.report)
+            self._vitals.address = self._health.address
 
     def teardown(self) -> None:
         """Give back what is held, end the horse, and leave rq's registry."""
@@ -108,6 +120,8 @@ class Worker(RegisteredWorker):
         if self._workspace:
             self._workspace.close()
         tolerate(self._diary.send)
+        if self._health:
+            self._health.close()
         tolerate(super().teardown)
 
     def _on_line(self, stream: TextIO, line: str) -> None:
@@ -144,6 +158,10 @@ class Worker(RegisteredWorker):
             self._stable.publish_if_lost()
             tolerate(self._diary.send)
 
+    def record(self) -> WorkerRecord:
+        """Return what a beat tells of this worker besides rq's own fields."""
+        return self._vitals.record(super().record())
+
     def handle_payload(self, message: Any) -> None:
         """Take the hint that a held task was cancelled, paused or resumed; other commands are rq's."""
         payload = json.loads(message["data"])
@@ -158,10 +176,12 @@ class Worker(RegisteredWorker):
         if self._stable.is_ready:
             return True
         self._claims.give_back()
+        self._vitals.await_horse()
         try:
             self._stable.fresh_horse()
         except HorseBroken as error:
             log.error("%s", error)
+            self._vitals.await_horse(error.summary)
             time.sleep(random.uniform(1, 2))
         return self._stable.is_ready
 
@@ -172,6 +192,7 @@ class Worker(RegisteredWorker):
         while not self.shutdown.requested and self._misfits < MISFITS:
             if not self._horse_is_ready():
                 continue
+            self._vitals.come_round()
             reply = self._claims.take(self._wish())
             taken = self._take(reply)
             is_idle_for_long = max_idle_time is not None and time.monotonic() - idle_since >= max_idle_time
@@ -225,9 +246,12 @@ class Worker(RegisteredWorker):
         if self._jobs_left is not None:
             self._jobs_left -= 1
         if isinstance(job, Claimed):
+            self._vitals.begin(job)
             self._run_task_safely(job)
         else:
+            self._vitals.begin(None)
             self._run_plain(job, queue)
+        self._vitals.end()
 
     def _run_task_safely(self, claimed: Claimed) -> None:
         try:
@@ -255,6 +279,8 @@ class Worker(RegisteredWorker):
     def main_work_horse(self, job: Job, queue: Queue) -> NoReturn:
         """Run a plain job in a fork, which must not keep our own horse tied to it."""
         self._stable.let_go()
+        if self._health:
+            self._health.let_go()
         super().main_work_horse(job, queue)
 
     def prepare_job_execution(self, job: Job, remove_from_intermediate_queue: bool = False) -> None:

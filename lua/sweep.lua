@@ -5,11 +5,14 @@
 -- ARGV[3] lease, ms   ARGV[4] longest pause between two sweeps after which leases are judged, ms
 -- ARGV[5] ms that a live worker gets beyond a deadline to end the attempt itself
 -- ARGV[6] seed for the jitter
--- returns number looked at, number moved, then what was wrong with the others
+-- ARGV[7] what workers answered that were asked for their health, JSON object worker -> text; empty before any was
+-- returns number looked at, number moved, workers to ask before they are judged (name, address, ...), then what was
+--   wrong with the others
 -- appends TIMEOUT, with RETRY or GIVE_UP
 
 local actor, limit = ARGV[1], tonumber(ARGV[2])
 local lease, gap, patience, seed = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local findings = ARGV[7] ~= "" and cjson.decode(ARGV[7])
 math.randomseed(seed)
 
 -- Nobody swept for a while: Redis was down or stalled, and workers may not have reached it either. Then no lease
@@ -33,12 +36,29 @@ local function overdue_from(task)
   return task.entered_at + patience
 end
 
+local to_ask = {}
+
+-- The answer is for the history only: once anybody was asked, tasks are judged with it or without.
+local function must_ask_first(task)
+  if findings or not task.worker_id then return false end
+  local text = redis.pcall("HGET", key.rq_worker .. task.worker_id, key.worker_record)
+  local is_json, record = pcall(cjson.decode, type(text) == "string" and text or "")
+  local address = is_json and type(record) == "table" and record.health
+  if type(address) ~= "string" then return false end
+  to_ask[#to_ask + 1] = task.worker_id
+  to_ask[#to_ask + 1] = address
+  return true
+end
+
 local function take_away(task, now, alive)
+  if must_ask_first(task) then return "kept" end
   local move = new_move(task)
   local reason, message = Reason.HEARTBEAT_LOST, "no heartbeat from worker " .. (task.worker_id or "?")
   if alive then
     reason, message = Reason.DEADLINE, "worker " .. (task.worker_id or "?") .. " did not end the attempt in time"
   end
+  local finding = findings and findings[task.worker_id]
+  if finding then message = message .. "; health: " .. finding end
   local due_at = end_badly(move, {
     event = Event.TIMEOUT, actor = actor, reason = reason, message = message, retryable = true,
     -- A live worker learns within a lease that it lost the task, and kills its horse.
@@ -55,7 +75,7 @@ local problem = check_types({{key.deadlines, "zset"}, {key.quarantine, "hash"}, 
 if problem then return problem end
 local now = clock()
 local judge = judge_from(now)
-return each_due(key.deadlines, now, limit, RUNNING, function(task)
+local swept = each_due(key.deadlines, now, limit, RUNNING, function(task)
   local left, overdue = redis.call("PTTL", key.heartbeat .. task.id), overdue_from(task)
   if left > 0 and now >= overdue then return take_away(task, now, true) end
   if left <= 0 and now >= judge then return take_away(task, now, false) end
@@ -63,3 +83,5 @@ return each_due(key.deadlines, now, limit, RUNNING, function(task)
   redis.call("ZADD", key.deadlines, look_at, task.id)
   return "kept"
 end)
+table.insert(swept, 3, to_ask)
+return swept

@@ -20,7 +20,7 @@ VERBS = {
     "Overview": {
         "stats": Verb("overview:stats", "Count the tasks in each state."),
         "queues": Verb("overview:queues", "List the queues; pause and resume them."),
-        "workers": Verb("overview:workers", "List the workers and what they do."),
+        "workers": Verb("workers:workers", "List the workers and what they do; show one in detail."),
         "types": Verb("types:types", "List the task types; publish them."),
         "schedules": Verb("schedules:schedules", "List the schedules; add, pause and remove them."),
         "diagram": Verb("diagram:diagram", "Print the state machine as a diagram."),
@@ -29,6 +29,7 @@ VERBS = {
         "worker": Verb("worker:worker", "Run tasks from queues."),
         "watchdog": Verb("watchdog:watchdog", "Move what would otherwise stand still."),
         "scheduler": Verb("scheduler:scheduler", "Submit tasks when their schedules are due."),
+        "health": Verb("health:health", "Ask a worker for its health."),
         "serve": Verb("serve:serve", "Serve the HTTP API."),
     },
     "To try it out": {

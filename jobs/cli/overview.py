@@ -1,14 +1,12 @@
-"""`stats`, `queues` and `workers`: the whole at a glance."""
+"""`stats` and `queues`: the whole at a glance."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from ...statemachine import RUNNING
-from ..client import PAGE_LIMIT, Client, Filter
-from ..fleet import Member, serving
-from ..model import Task
+from ..client import Client
+from ..fleet import serving
 from ..spans import distance
 from .options import as_name
 from .output import Column, show_fields, show_table
@@ -135,53 +133,3 @@ def _tell(queue: str, state: str, as_json: bool) -> None:
         print_json({"name": queue, "state": state})
     else:
         click.echo(f"queue {queue} is {state}")
-
-
-# Workers
-
-
-@click.command()
-@json_option
-@pass_session
-def workers(session: Session, as_json: bool) -> None:
-    """List the workers, what they serve and what they do.
-
-    \b
-    Example: ghostless workers
-    """
-    fleet, held = session.client.workers(), _held(session.client)
-    if as_json:
-        print_json({"workers": [member.to_dict() | {"tasks": _ids(held, member)} for member in fleet]})
-        return
-    now = session.now() if fleet else 0
-    rows = [_worker(member, _ids(held, member), now) for member in fleet]
-    show_table(_WORKERS, rows, empty="no worker is registered; start one: ghostless worker QUEUE")
-
-
-_WORKERS = [
-    Column("WORKER"),
-    Column("STATE"),
-    Column("TASK"),
-    Column("QUEUES"),
-    Column("HOST"),
-    Column("PID", right=True),
-    Column("HEARTBEAT", right=True),
-    Column("UP", right=True),
-]
-
-
-def _held(client: Client) -> list[Task]:
-    """Return the running tasks, which name their worker; rq's registry knows only its own jobs."""
-    pages = [client.list(Filter(state), limit=PAGE_LIMIT) for state in sorted(RUNNING)]
-    return [task for page in pages for task in page.tasks if isinstance(task, Task)]
-
-
-def _ids(held: list[Task], member: Member) -> list[str]:
-    return [task.id for task in held if task.worker_id == member.name]
-
-
-def _worker(member: Member, task_ids: list[str], now: int) -> list[str]:
-    beat = distance(member.heartbeat_at, now) if member.heartbeat_at else ""
-    up = distance(member.started_at, now).removesuffix(" ago") if member.started_at else ""
-    tasks, queues = " ".join(task_ids) or "-", " ".join(member.queues)
-    return [member.name, member.state, tasks, queues, member.host, str(member.pid or ""), beat, up]

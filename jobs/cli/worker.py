@@ -30,6 +30,7 @@ from .session import Session, pass_session
 @click.option(
     "--max-horse-rss", metavar="SIZE", help="Replace it after a task that leaves it with more memory, like 8G or 500M."
 )
+@click.option("--health-port", metavar="PORT", help="Answer GET /health here; 0 for nowhere, the default.")
 @click.pass_context
 @pass_session
 def worker(
@@ -44,6 +45,7 @@ def worker(
     preload: bool,
     max_tasks_per_horse: str | None,
     max_horse_rss: str | None,
+    health_port: str | None,
 ) -> None:
     """Run tasks from queues, the first queue first. Ctrl-C lets the task at hand end, twice gives it back.
 
@@ -57,6 +59,7 @@ def worker(
         preload="yes" if preload else None,
         max_tasks_per_horse=max_tasks_per_horse,
         max_horse_rss=max_horse_rss,
+        health_port=health_port,
     )
     modules_of(settings)
     session.client.reads.ping()  # at the start an outage is told at once, later it is waited for

@@ -119,6 +119,14 @@ def test_the_worker_has_time_to_drain(composition: dict[str, Any]) -> None:
     assert float(worker["stop_grace_period"].removesuffix("s")) >= drain + 2 * 5 + 5
 
 
+def test_the_worker_tells_its_health(composition: dict[str, Any]) -> None:
+    """The engine asks by a verb of ours, which finds the port in the environment; no curl is needed."""
+    worker = composition["services"]["worker"]
+    assert ["CMD", "ghostless", "health"] == worker["healthcheck"]["test"]
+    assert 0 < int(worker["environment"]["GHOSTLESS_HEALTH_PORT"]) < 65536
+    assert composition["services"]["web"]["environment"].items() < worker["environment"].items()
+
+
 def test_the_engine_understands_the_composition() -> None:
     """Where docker has its compose command; elsewhere the tests above must do."""
     has_compose = (

@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.reads import Reads
+from ghostless.jobs.record import GpuMemory, WorkerRecord
 from ghostless.jobs.store import Claim, NothingToClaim, Store
 from ghostless.statemachine import Event
 from redis import Redis
@@ -325,6 +326,17 @@ def test_workers_show_who_is_registered(web: FlaskClient, redis: Redis) -> None:
     assert ("w1", "busy", ["gpu", "work"], None) == (
         worker["name"], worker["state"], worker["queues"], worker["heartbeat_at"],
     )  # fmt: skip
+
+
+def test_workers_tell_of_themselves(web: FlaskClient, redis: Redis) -> None:
+    """What a worker of ours wrote with its last beat; one that fell silent is not busy, whatever it wrote."""
+    record = WorkerRecord(version="1", beat_at=1_000, lease=15_000, task_id="t1", gpus=(GpuMemory(1, 2),))
+    redis.sadd("rq:workers", "rq:worker:w1")
+    redis.hset("rq:worker:w1", mapping={"state": "busy", "ghostless": record.to_json()})
+    (worker,) = web.get("/api/workers").json["workers"]
+    assert ("silent", 1_000, "t1") == (worker["state"], worker["heartbeat_at"], worker["record"]["task_id"])
+    assert [{"used": 1, "total": 2}] == worker["record"]["gpus"]
+    assert worker["silent_for"] > 10**12
 
 
 def test_ready_while_redis_answers(web: FlaskClient) -> None:

@@ -1,6 +1,7 @@
 """The verbs about the whole, on a real Redis: counts, queues, workers, types."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from click.testing import CliRunner, Result
 from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
 from ghostless.jobs.messages import Claim
+from ghostless.jobs.record import GpuMemory, WorkerRecord
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.jobs.watchdog import Watchdog
@@ -94,7 +96,7 @@ def test_queues_show_what_is_parked(cli: Cli, client: Client, store: Store) -> N
     assert [["work", "running", "1", "1", "work", "none"]] == cells(cli("queues"))
     (row,) = told(cli("queues", "list", "--json"))["queues"]
     assert (1, {"work": 1}) == (row["pending"], row["parked"])
-    assert "parked since" in done(cli("status", task_id))
+    assert "no worker that asked serves its type" in done(cli("explain", task_id))
 
 
 def test_a_queue_is_paused_and_resumed(cli: Cli, client: Client, store: Store) -> None:
@@ -121,10 +123,58 @@ def test_workers_show_their_task(cli: Cli, client: Client, store: Store, worker:
     task_id = submitted(client)
     Hand(store, "hand").start()
     (line,) = cells(cli("workers"))
-    assert ["hand", "busy", task_id, "work", "gpu", "box", "4711"] == line[:7]
+    assert ["hand", "busy", task_id] == line[:3]
+    assert ["work", "gpu"] == line[-2:]
     (member,) = told(cli("workers", "--json"))["workers"]
     assert (["work", "gpu"], [task_id], 4711) == (member["queues"], member["tasks"], member["pid"])
     assert (1_795_996_800_000, 1_795_993_200_000) == (member["heartbeat_at"], member["started_at"])
+
+
+@pytest.fixture
+def told_worker(redis: Redis) -> str:
+    """A worker of ours that told of itself a second ago; returns its name."""
+    seconds, micros = redis.time()
+    now = 1000 * seconds + micros // 1000
+    record = WorkerRecord(
+        version="0.1.0", beat_at=now - 1_000, lease=60_000, types=("image.generate",), task_id="t1", attempt=2,
+        set_aside={"video.cut": "its setup\x1b[31m failed"}, since=now - 90_000, lease_age=300, horse_pid=4712,
+        horse_rss=2_100_000_000, gpus=(GpuMemory(6_000_000_000, 24_000_000_000),), health="10.0.0.5:9000",
+    )  # fmt: skip
+    redis.sadd("rq:workers", "rq:worker:box-1")
+    fields = {"state": "busy", "queues": "gpu", "hostname": "box", "pid": "4711", "ghostless": record.to_json()}
+    redis.hset("rq:worker:box-1", mapping=fields)
+    return "box-1"
+
+
+def test_workers_show_what_they_tell_of_themselves(cli: Cli, told_worker: str) -> None:
+    """How long at it, how much memory, how full the GPU; and which types are not taken any more."""
+    line, refusal = done(cli("workers")).splitlines()[1:]
+    assert re.fullmatch(r"box-1 +busy +- +9\d s +1\.\d s +2\.1 GB +25% +gpu", line)
+    assert r"box-1 does not take video.cut any more: its setup\x1b[31m failed" == refusal
+
+
+def test_one_worker_in_detail(cli: Cli, told_worker: str) -> None:
+    """All of its record, readable; --json has the same; an unknown name is told."""
+    fields = dict(re.split(r"  +", line, maxsplit=1) for line in done(cli("workers", told_worker)).splitlines())
+    assert ("2 of t1, for 90 s", "pid 4712, 2.1 GB of memory") == (fields["attempt"], fields["horse"])
+    assert ("6.0 GB of 24.0 GB", "10.0.0.5:9000") == (fields["gpu 0"], fields["health"])
+    assert "renewed 0.3 s before the last beat, lasts 60 s" == fields["lease"]
+    assert 4712 == told(cli("workers", told_worker, "--json"))["record"]["horse_pid"]
+    result = cli("workers", "nobody")
+    assert (1, "Error: no worker is registered as 'nobody'; those that are: ghostless workers\n") == (
+        result.exit_code,
+        result.stderr,
+    )
+
+
+def test_a_silent_worker_is_not_busy(cli: Cli, redis: Redis, told_worker: str) -> None:
+    """Its record is older than its lease."""
+    record = WorkerRecord(beat_at=1, lease=60_000, task_id="t1")
+    redis.hset("rq:worker:box-1", "ghostless", record.to_json())
+    assert "silent" == cells(cli("workers"))[0][1]
+    assert "silent: no beat for 20" in done(cli("workers", told_worker))
+    cli("queues", "resume", "gpu")
+    assert [["gpu", "running", "0", "none"]] == cells(cli("queues"))
 
 
 def test_no_worker_is_told_with_what_to_do(cli: Cli) -> None:

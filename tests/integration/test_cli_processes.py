@@ -208,6 +208,34 @@ def test_serve_keeps_to_this_machine(ask: Ask) -> None:
     assert "--host: expected an address of this machine only, or --allow-anonymous" in shown
 
 
+def test_a_health_port_that_is_taken_is_told(ask: Ask, client: Client) -> None:
+    """A worker that could not be asked does not start, and nothing is published."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, shown = ask("worker", "q", "--tasks", "my_tasks", "--health-port", str(port))
+    assert 1 == code
+    refusal = (
+        f"--health-port: 127.0.0.1 port {port} cannot be listened on (Address already in use); choose another port"
+    )
+    assert refusal in shown
+    assert "Traceback" not in shown
+    assert ({}, []) == (client.types(), client.workers())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        ([], 2, "name the address of a worker, or set GHOSTLESS_HEALTH_PORT"),
+        (["127.0.0.1:9"], 1, "connection refused"),
+        (["gpubox:9000"], 1, "gpubox:9000 is no address like 10.0.0.5:9000"),
+    ],
+)
+def test_health_that_cannot_be_asked_for(ask: Ask, arguments: list[str], code: int, part: str) -> None:
+    """One line says why, for whoever reads a failed container check."""
+    answered, shown = ask("health", *arguments)
+    assert (code, True) == (answered, part in shown), shown
+
+
 def test_serve_says_at_once_that_a_port_is_taken(ask: Ask) -> None:
     """One line instead of the server's own attempts."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -1,9 +1,13 @@
 """What the documents say is what the code does."""
 
 import re
+import shlex
 from dataclasses import fields
 from pathlib import Path
 
+import click
+import pytest
+from ghostless.jobs.cli import main
 from ghostless.jobs.settings import Settings
 from ghostless.lua import VERBS
 from ghostless.statemachine.diagram import mermaid
@@ -30,6 +34,35 @@ def test_settings_in_the_readme() -> None:
     """The README names every setting, and no other."""
     named = set(re.findall(r"`GHOSTLESS_([A-Z_]+)`", (ROOT / "README.md").read_text()))
     assert named == {field.name.upper() for field in fields(Settings)}
+
+
+def commands(text: str) -> list[list[str]]:
+    """Return the commands of ours that stand in the code of a document."""
+    code = re.sub(r"```yaml.*?```", "", text, flags=re.DOTALL)
+    lines = re.findall(
+        r"^(?:    |ExecStart=|exec srun )\S*(?:(?<=/)|\b)ghostless ([a-z].*?)(?: +#.*)?$", code, re.MULTILINE
+    )
+    return [shlex.split(line) for line in lines + re.findall(r"`ghostless ([a-z][^`]*)`", text)]
+
+
+WITHOUT_POOL = pytest.mark.xfail(reason="-n and --gpus are not there yet", raises=click.NoSuchOption)
+
+
+@pytest.mark.parametrize("name", ["README.md", pytest.param("docs/workers.md", marks=WITHOUT_POOL)])
+def test_commands_in_the_documents(name: str) -> None:
+    """Each can be pasted: click knows the verb and takes the arguments."""
+    found = commands((ROOT / name).read_text())
+    assert len(found) >= 5
+    for verb, *arguments in found:
+        command = main.get_command(click.Context(main), verb)
+        assert command, f"{name}: ghostless {verb}"
+        command.make_context(verb, arguments)  # raises what click refuses
+
+
+def test_settings_in_the_worker_guide() -> None:
+    """It names no setting that is none."""
+    named = set(re.findall(r"GHOSTLESS_([A-Z_]+)", (ROOT / "docs/workers.md").read_text()))
+    assert named <= {field.name.upper() for field in fields(Settings)}
 
 
 def test_scripts_in_the_folder() -> None:

@@ -7,7 +7,9 @@ import pytest
 from ghostless.jobs.circumstances import Circumstances, refusal
 from ghostless.jobs.explanation import explain
 from ghostless.jobs.fleet import Member
+from ghostless.jobs.keys import WORKER_RECORD
 from ghostless.jobs.model import Entry, Task
+from ghostless.jobs.record import WorkerRecord
 from ghostless.statemachine import FINAL, STORED, Event, Policy, State
 
 NOW = 1_000_000
@@ -33,7 +35,13 @@ def task(state: State, **fields: Any) -> Task:
 
 def worker(name: str) -> Member:
     """Return a worker that listens on the queue."""
-    return Member.read(name, {"queues": "gpu", "state": "idle"})
+    return Member.read(name, {"queues": "gpu", "state": "idle"}, NOW)
+
+
+def ours(name: str, *types: str, **fields: Any) -> Member:
+    """Return a worker of ours, which tells what it serves."""
+    record = WorkerRecord(types=types, lease=15_000, beat_at=NOW - 3_000, **fields)
+    return Member.read(name, {"queues": "gpu", "state": "idle", WORKER_RECORD: record.to_json()}, NOW)
 
 
 def entry(event: Event, message: str = "", reason: str = "user", actor: str = "cli:ann") -> Entry:
@@ -71,7 +79,7 @@ def test_every_state_is_explained(state: State) -> None:
         ),
         (
             State.PENDING,
-            {"fields": {"parked_at": NOW - 9_000}},
+            {"fields": {"parked_at": NOW - 9_000}, "workers": [ours("w1", "other")]},
             "no worker of its queue gpu serves the type work",
             "the first worker that serves it starts it",
         ),
@@ -133,6 +141,20 @@ def test_the_reason_and_the_next_step(state: State, facts: dict[str, Any], why: 
 def test_the_time_of_the_next_step(state: State, facts: dict[str, Any], at: int | None) -> None:
     """Where the clock moves a task, the time is told; where it does not, none is made up."""
     assert at == explain(around(state, **facts)).next_at
+
+
+def test_who_serves_the_type_and_who_does_not() -> None:
+    """Each worker of the queue is named with what it serves, or with why it does not take the type now."""
+    wont = ours("w2", "work", set_aside={"work": "setup of work failed: no GPU"})
+    told = explain(around(State.PENDING, workers=[ours("w1", "other"), wont]))
+    assert "no worker of its queue gpu serves the type work" == told.why
+    assert "w1 serves other" in told.evidence
+    assert "w2 does not take it for now: setup of work failed: no GPU" in told.evidence
+    told = explain(
+        around(State.PENDING, position=1, pending=1, workers=[ours("w1", "other"), ours("w3", "work"), wont])
+    )
+    assert "the worker w3 starts it" in told.next
+    assert "work is served by w3" in told.evidence
 
 
 def test_a_redis_that_takes_no_writes_comes_first() -> None:

@@ -19,6 +19,8 @@ FLOORS = {
             "jobs.model",
             "jobs.messages",
             "jobs.scripts",
+            "jobs.record",
+            "jobs.probe",
             "jobs.values",
             "jobs.terms",
             "jobs.recurrence",
@@ -47,7 +49,7 @@ FLOORS = {
             "jobs.supervisor",
             "jobs.reporter",
         ),
-        *("jobs.ticket", "jobs.watchdog", "jobs.scheduler"),
+        *("jobs.vitals", "jobs.health", "jobs.ticket", "jobs.watchdog", "jobs.scheduler"),
         "jobs",  # the face that users import; nothing of ours does
     ),
     5: ("jobs.cli", "web", "app", "examples"),

@@ -19,6 +19,7 @@ GOOD = {
     "lease": ("30", 30.0),
     "grace": ("1e1", 10.0),
     "drain": ("0", 0.0),
+    "health_port": ("9000", 9000),
     "sweep": ("0.05", 0.05),
     "tombstone": ("1", 1.0),
     "idempotency": ("86400", 86_400.0),
@@ -47,6 +48,7 @@ WRONG = [
         for value in (*NO_NUMBER, "0")
     ),
     *(("drain", value) for value in NO_NUMBER),
+    *(("health_port", value) for value in (*NO_NUMBER, "65536", "80.0")),
 ]
 
 

@@ -1,0 +1,140 @@
+"""`workers`: who serves, what they do, and how they are."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.filesize import decimal
+
+from ...statemachine import RUNNING
+from ..client import PAGE_LIMIT, Client, Filter
+from ..diary import worker_events
+from ..fleet import Member
+from ..model import Task
+from ..record import WorkerRecord
+from ..spans import duration
+from .lazy import Failed
+from .output import Column, clean, clock, on_terminal, show_fields, show_table, when
+from .session import Session, json_option, pass_session, print_json
+
+SHOWN_EVENTS = 10
+"""Events of a worker that are shown, the newest; `--json` has all that are kept."""
+
+
+@click.command()
+@click.argument("name", required=False, metavar="[NAME]")
+@json_option
+@pass_session
+def workers(session: Session, name: str | None, as_json: bool) -> None:
+    """List the workers and what they do; with a NAME, show all that this one tells of itself.
+
+    \b
+    Example: ghostless workers
+    """
+    fleet, held = session.client.workers(), _held(session.client)
+    if name is not None:
+        fleet = [member for member in fleet if member.name == name]
+        if not fleet:
+            raise Failed(f"no worker is registered as {name!r}; those that are: ghostless workers")
+    if as_json:
+        shown = [member.to_dict() | {"tasks": _ids(held, member)} for member in fleet]
+        print_json({"workers": shown} if name is None else shown[0] | {"events": _all_events(session.client, name)})
+        return
+    now = session.now() if fleet else 0
+    if name is None:
+        _show_all(fleet, held, now)
+    else:
+        show_fields([*_fields(fleet[0], _ids(held, fleet[0]), now), *_events(session.client, name)])
+
+
+def _events(client: Client, name: str) -> Iterator[tuple[str, str]]:
+    for event in worker_events(client.store.redis, client.store.keys, name)[:SHOWN_EVENTS]:
+        yield "event", f"{clock(event.at)} {event.kind}: {event.text}"
+
+
+def _held(client: Client) -> list[Task]:
+    """Return the running tasks, which name their worker; rq's registry knows only its own jobs."""
+    pages = [client.list(Filter(state), limit=PAGE_LIMIT) for state in sorted(RUNNING)]
+    return [task for page in pages for task in page.tasks if isinstance(task, Task)]
+
+
+def _ids(held: list[Task], member: Member) -> list[str]:
+    return [task.id for task in held if task.worker_id == member.name]
+
+
+def _all_events(client: Client, name: str) -> list[dict[str, Any]]:
+    return [asdict(event) for event in worker_events(client.store.redis, client.store.keys, name)]
+
+
+# All of them
+
+_COLUMNS = [
+    Column("WORKER"),
+    Column("STATE"),
+    Column("TASK"),
+    Column("FOR", right=True),
+    Column("QUIET", right=True),
+    Column("MEMORY", right=True),
+    Column("GPU", right=True),
+    Column("QUEUES"),
+]
+_WIDE = ("FOR", "MEMORY", "GPU")
+"""Columns that a terminal of fewer than `_WIDTH` characters has no room for; `workers NAME` shows them."""
+_WIDTH = 100
+
+
+def _show_all(fleet: Sequence[Member], held: list[Task], now: int) -> None:
+    is_narrow = on_terminal() and shutil.get_terminal_size().columns < _WIDTH
+    used = [index for index, column in enumerate(_COLUMNS) if not (is_narrow and column.title in _WIDE)]
+    rows = [_row(member, _ids(held, member), now) for member in fleet]
+    show_table(
+        [_COLUMNS[index] for index in used],
+        [[row[index] for index in used] for row in rows],
+        empty="no worker is registered; start one: ghostless worker QUEUE",
+    )
+    for member in fleet:
+        for kind, why in (member.record or WorkerRecord()).set_aside.items():
+            click.echo(clean(f"{member.name} does not take {kind} any more: {why}"))
+
+
+def _row(member: Member, task_ids: Sequence[str], now: int) -> list[str]:
+    record = member.record or WorkerRecord()
+    since = duration(now - record.since) if record.since else ""
+    quiet = duration(now - member.heartbeat_at) if member.heartbeat_at else ""
+    memory = decimal(record.horse_rss) if record.horse_rss else ""
+    gpu = " ".join(f"{gpu.used / gpu.total:.0%}" for gpu in record.gpus if gpu.total)
+    tasks, queues = " ".join(task_ids) or "-", " ".join(member.queues)
+    return [member.name, member.state, tasks, since, quiet, memory, gpu, queues]
+
+
+# One of them
+
+
+def _fields(member: Member, task_ids: Sequence[str], now: int) -> Iterator[tuple[str, str]]:
+    yield "worker", member.name
+    yield "state", member.state if member.silent_for is None else f"silent: no beat for {duration(member.silent_for)}"
+    yield "tasks", " ".join(task_ids)
+    if member.record:
+        yield from _told(member.record, now)
+    yield "queues", " ".join(member.queues)
+    yield "host", f"{member.host}, pid {member.pid}" if member.pid else member.host
+    yield "last beat", when(member.heartbeat_at, now)
+    yield "started", when(member.started_at, now)
+    yield "ended", f"{member.done} well, {member.failed} badly"
+    yield "version", f"{member.record.version} on rq {member.version}" if member.record else f"rq {member.version}"
+
+
+def _told(record: WorkerRecord, now: int) -> Iterator[tuple[str, str]]:
+    if record.attempt and record.since:
+        yield "attempt", f"{record.attempt} of {record.task_id}, for {duration(now - record.since)}"
+    if record.lease_age is not None:
+        yield "lease", f"renewed {duration(record.lease_age)} before the last beat, lasts {duration(record.lease)}"
+    if record.horse_pid:
+        memory = f", {decimal(record.horse_rss)} of memory" if record.horse_rss else ""
+        yield "horse", f"pid {record.horse_pid}{memory}"
+    yield from ((f"gpu {n}", f"{decimal(gpu.used)} of {decimal(gpu.total)}") for n, gpu in enumerate(record.gpus))
+    yield "types", " ".join(record.types)
+    yield from (("set aside", f"{name}: {why}") for name, why in record.set_aside.items())
+    yield "health", record.health or ""

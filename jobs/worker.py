@@ -297,8 +297,18 @@ class Worker(RegisteredWorker):
         return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + self.settings.grace
 
 
-def run_worker(settings: Settings, queues: Sequence[str], *, name: str | None = None, burst: bool = False) -> int:
+def run_worker(
+    settings: Settings,
+    queues: Sequence[str],
+    *,
+    name: str | None = None,
+    burst: bool = False,
+    max_jobs: int | None = None,
+    max_idle_time: int | None = None,
+) -> int:
     """Run a worker until a signal or, with `burst`, until its queues are empty. Returns the exit code.
+
+    It also ends after `max_jobs` tasks and plain jobs, and when it had nothing to do for `max_idle_time` seconds.
 
     Raises HorseBroken when the task modules cannot be loaded, and RedisUnavailable at the start only.
     """
@@ -307,7 +317,7 @@ def run_worker(settings: Settings, queues: Sequence[str], *, name: str | None = 
     try:
         connection = Redis.from_url(settings.redis_url, protocol=2)
         worker = Worker(list(queues), name, connection=connection, settings=settings)
-        worker.work(burst=burst, logging_level=None)
+        worker.work(burst=burst, logging_level=None, max_jobs=max_jobs, max_idle_time=max_idle_time)
     except RedisError as error:
         raise RedisUnavailable(error) from error
     return worker.exit_code

@@ -1,5 +1,6 @@
 """Handlers for whole lives with real workers: short backoff and small budgets, side effects noted in a file."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -87,3 +88,9 @@ def litter(ctx: Context) -> list[int]:
     signal.alarm(1)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     return [child.pid, apart.pid, int(shell.stdout)]
+
+
+@task("life.hold_the_interpreter", **QUICK)
+def hold_the_interpreter(ctx: Context, seconds: int) -> None:
+    """Let no other thread of this process run for so many seconds."""
+    ctypes.PyDLL(None).sleep(seconds)

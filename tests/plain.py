@@ -67,6 +67,13 @@ def on_failure(job: Any, connection: Any, kind: type[BaseException], error: Base
     note(job.meta["path"], f"failure {kind.__name__}")
 
 
+def _kind(descriptor: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}").split(":")[0]
+    except FileNotFoundError:  # the one by which the folder was read
+        return "gone"
+
+
 def state_of_the_process() -> dict[str, Any]:
     """Tell what a job before this one may have left behind in the process."""
     return {
@@ -75,6 +82,6 @@ def state_of_the_process() -> dict[str, Any]:
         "threads": sorted(thread.name for thread in threading.enumerate() if thread.name == "reporter"),
         "output": [sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__],
         "folder": os.getcwd(),
-        "descriptors": len(os.listdir("/proc/self/fd")),
+        "descriptors": sorted(map(_kind, os.listdir("/proc/self/fd"))),
         "children": sorted(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),
     }

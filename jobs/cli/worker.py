@@ -16,6 +16,8 @@ from .session import Session, pass_session
 @click.option("--tasks", "modules", multiple=True, metavar="MODULE", help="Module with handlers; repeatable.")
 @click.option("--name", callback=as_name, metavar="NAME", help="Name of the worker; else host and process id.")
 @click.option("--burst", is_flag=True, help="End when the queues are empty.")
+@click.option("--max-jobs", type=click.IntRange(1), help="End after so many tasks and plain jobs.")
+@click.option("--max-idle-time", type=click.IntRange(1), metavar="SECONDS", help="End when idle for so long.")
 @click.option("--drain", metavar="SECONDS", help="How long a stopping worker lets its task run on.")
 @click.pass_context
 @pass_session
@@ -26,6 +28,8 @@ def worker(
     modules: tuple[str, ...],
     name: str | None,
     burst: bool,
+    max_jobs: int | None,
+    max_idle_time: int | None,
     drain: str | None,
 ) -> None:
     """Run tasks from queues, the first queue first. Ctrl-C lets the task at hand end, twice gives it back.
@@ -39,7 +43,7 @@ def worker(
     session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
     log_to_stderr()
     try:
-        code = run_worker(settings, queues, name=name, burst=burst)
+        code = run_worker(settings, queues, name=name, burst=burst, max_jobs=max_jobs, max_idle_time=max_idle_time)
     except HorseBroken as error:
         raise Failed(told_broken(error)) from error
     ctx.exit(code)

@@ -210,8 +210,14 @@ class Worker(RegisteredWorker):
             self.run_maintenance_tasks()
         if is_suspended:
             time.sleep(1)
-        elif not tolerate(lambda: self.store.wait_for_hint((queue.name for queue in self.queues), BLOCK)):
+        elif not tolerate(self._wait_for_hint):
             time.sleep(random.uniform(0.5, 1))
+
+    def _wait_for_hint(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # left over from the last task
+            os.read(self._wake_read, 4096)
+        if not self.shutdown.requested:  # asked after reading, since a signal writes after it is noted
+            self.store.wait_for_hint((queue.name for queue in self.queues), BLOCK, self._wake_read)
 
     # Running
 

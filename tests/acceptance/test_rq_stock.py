@@ -2,7 +2,6 @@
 
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -19,6 +18,7 @@ from rq.registry import FailedJobRegistry, StartedJobRegistry
 from .conftest import assert_clean, ended, story
 from .test_life import attempts_in, running
 from .test_rq import assert_finished, published, rq_worker
+from .test_rq_tools import rq
 
 pytestmark = pytest.mark.slow
 
@@ -66,12 +66,18 @@ def assert_rq_keeps_nothing(redis: Redis) -> None:
     assert lasting <= {"rq:queues", "rq:workers", "rq:workers:default"}
 
 
-def test_a_handler_that_holds_the_interpreter(stock: None, client: Client, fleet: Fleet) -> None:
+def test_a_handler_that_holds_the_interpreter(server: RedisServer, client: Client, fleet: Fleet) -> None:
     """The lease is renewed by another process than the handler's, so a native call of three leases loses nothing."""
-    task_id = client.submit("life.hold_the_interpreter", {"seconds": 5}).task_id
-    assert ended(client, task_id, "SUCCESS").attempt == 1
-    assert story(client, task_id) == ["SUBMIT", "START", "COMPLETE"]
-    assert_clean(client, fleet, task_id)
+    published(client, fleet)
+    fleet.watchdog()
+    for name, options in STOCK.items():
+        rq_worker(fleet, server, *options, "--name", name)
+    ids = [client.submit("life.hold_the_interpreter", {"seconds": 5}).task_id for _ in STOCK]
+    for task_id in ids:
+        assert ended(client, task_id, "SUCCESS").attempt == 1
+        assert story(client, task_id) == ["SUBMIT", "START", "COMPLETE"]
+    assert {client.history(task_id)[1].actor for task_id in ids} == {f"worker:{name}" for name in STOCK}
+    assert_clean(client, fleet, *ids)
 
 
 def test_a_simple_worker_is_left_as_it_was(
@@ -98,37 +104,40 @@ def test_a_simple_worker_is_left_as_it_was(
     assert_clean(client, fleet, *ids)
 
 
-@pytest.mark.parametrize("killed", ["work horse", "both", "simple"])
-def test_killed_in_the_middle(
-    killed: str, server: RedisServer, client: Client, fleet: Fleet, rq_redis: Redis, trace: Path
-) -> None:
+def test_killed_in_the_middle(server: RedisServer, client: Client, fleet: Fleet, rq_redis: Redis, trace: Path) -> None:
     """When a stock worker or its work horse is killed, another worker does the task, and rq's part ends with it."""
     published(client, fleet)
     fleet.watchdog()
-    rq_worker(fleet, server, *STOCK["simple" if killed == "simple" else "forking"], "--name", "stock")
-    stock = psutil.Process(fleet.processes[-1].pid)
-    task_id = client.submit("life.steps", {"trace": str(trace), "count": 40}).task_id
-    running(trace, 2)
-    family = stock.children(recursive=True)
-    if killed == "work horse":
-        stock.children()[0].kill()
-    else:
-        for process in (stock, *stock.children()):
+    for name, kind in {"horse": "forking", "both": "forking", "simple": "simple"}.items():
+        rq_worker(fleet, server, *STOCK[kind], "--name", name)
+    traces = {
+        client.submit("life.steps", {"trace": f"{trace}{number}", "count": 40}).task_id: Path(f"{trace}{number}")
+        for number in range(3)
+    }
+    for path in traces.values():
+        running(path, 2)
+    families = [process for stock in fleet.processes[-3:] for process in psutil.Process(stock.pid).children(True)]
+    for stock, dies in zip(fleet.processes[-3:], (False, True, True), strict=True):
+        for process in (*psutil.Process(stock.pid).children(), *([stock] if dies else [])):
             process.kill()
-    ended(client, task_id, "RETRY_WAITING", "PENDING")
-    assert not any(is_running(process.pid) for process in family), "no handler runs on"
+    rq(server, "suspend")  # so that the one that lives takes no more
+    for task_id in traces:
+        ended(client, task_id, "RETRY_WAITING", "PENDING")
+    assert not any(is_running(process.pid) for process in families), "no handler runs on"
+    fleet.processes[-3].terminate()
     fleet.worker("default", name="ours", tasks="lifecycle")
-    task = ended(client, task_id, "SUCCESS")
-    assert (task.losses, task.failures) == (1, 0)
-    assert attempts_in(trace) == sorted(attempts_in(trace))
+    rq(server, "resume")
+    for task_id, path in traces.items():
+        task = ended(client, task_id, "SUCCESS")
+        assert (task.attempt, task.losses, task.failures) == (2, 1, 0)
+        assert attempts_in(path) == sorted(attempts_in(path))
     StartedJobRegistry("default", connection=rq_redis).cleanup(timestamp=time.time() + 3600)
     eventually(lambda: assert_rq_keeps_nothing(rq_redis))
-    assert story(client, task_id).count("START") == task.attempt
-    assert_clean(client, fleet, task_id)
+    assert_clean(client, fleet, *traces)
 
 
 def test_maintenance_of_a_job_that_rq_gave_up(
-    serving: Callable[..., None], server: RedisServer, client: Client, fleet: Fleet, rq_redis: Redis, trace: Path
+    server: RedisServer, client: Client, fleet: Fleet, rq_redis: Redis, trace: Path
 ) -> None:
     """A task that rq lists as failed and requeues by hand is run once all the same: the task's state decides."""
     published(client, fleet)

@@ -94,3 +94,10 @@ def litter(ctx: Context) -> list[int]:
 def hold_the_interpreter(ctx: Context, seconds: int) -> None:
     """Let no other thread of this process run for so many seconds."""
     ctypes.PyDLL(None).sleep(seconds)
+
+
+@task("life.once", **QUICK)
+def once(ctx: Context, trace: Path) -> None:
+    """Note the task's id and nothing else."""
+    with trace.open("a") as file:
+        file.write(f"{ctx.task_id}\n")

@@ -80,7 +80,7 @@ class Worker(RegisteredWorker):
     @property
     def exit_code(self) -> int:
         """0 when the worker ended because it was to end, 1 when something forced it to."""
-        return 0 if self._ended_well else 1
+        return 0 if self._ended_well or self.shutdown.requested else 1
 
     def bootstrap(self, *args: Any, **kw: Any) -> None:
         """Load the task modules first, so that a worker that cannot run anything never registers.
@@ -126,7 +126,6 @@ class Worker(RegisteredWorker):
         again = self.shutdown.requested
         self.shutdown.request(self.settings.drain)
         self._stop_requested = True
-        self._ended_well = True
         self._wake()
         if again and self._plain_job:
             self.request_force_stop(signum, frame)
@@ -174,7 +173,6 @@ class Worker(RegisteredWorker):
             if taken or timeout is None or is_idle_for_long:
                 return taken
             self._idle(reply)
-        self._ended_well = self.shutdown.requested
         return None
 
     def _take(self, reply: ClaimReply | None) -> Taken | None:
@@ -300,7 +298,8 @@ class Worker(RegisteredWorker):
         return Claim.new(self.name, [queue.name for queue in self._ordered_queues])
 
     def _give_up(self) -> bool:
-        return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + self.settings.grace
+        # A handler that hears nothing is killed two graces after it was to stop; Redis then has one to answer.
+        return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + 3 * self.settings.grace
 
 
 def run_worker(

@@ -117,55 +117,47 @@ def test_commands_that_name_a_task(
     assert_clean(client, fleet, task_id)
 
 
-@pytest.mark.parametrize("verb", ["rq", "ghostless"])
 def test_options_that_end_a_worker(
-    verb: str, server: RedisServer, client: Client, fleet: Fleet, rq_redis: Redis, trace: Path
+    server: RedisServer, client: Client, fleet: Fleet, rq_redis: Redis, trace: Path
 ) -> None:
-    """--max-jobs counts tasks and plain jobs and leaves the rest; --max-idle-time and --burst end with what is left."""
+    """--max-jobs counts tasks and plain jobs and leaves the rest; --max-idle-time ends a worker that did the rest."""
     published(client, fleet)
     ids = [client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id for _ in range(2)]
     job = Queue("default", connection=rq_redis).enqueue("plain.add", 1, 2)
     ids += [client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id for _ in range(2)]
-    begin(verb, fleet, server, "--max-jobs", "4", "--name", "counting")
+    fleet.start("worker", "default", "--tasks", "lifecycle", "--max-jobs", "4")
     assert fleet.processes[-1].wait(timeout=30) == 0
     assert (job.get_status(), job.return_value()) == (JobStatus.FINISHED, 3)
     assert [client.get(task_id).state for task_id in ids] == ["SUCCESS"] * 3 + ["PENDING"]
-    begin(verb, fleet, server, "--max-idle-time", "1", "--name", "idling")
-    assert fleet.processes[-1].wait(timeout=30) == 0
-    assert [entry.actor for entry in client.history(ids[3])] == [
-        client.history(ids[3])[0].actor,
-        *["worker:idling"] * 2,
-    ]
-    begin(verb, fleet, server, "--burst")
-    assert fleet.processes[-1].wait(timeout=30) == 0
+    rq_worker(fleet, server, *OURS, "--max-idle-time", "1", "--name", "theirs")
+    fleet.start("worker", "elsewhere", "--tasks", "lifecycle", "--max-idle-time", "1")
+    assert [process.wait(timeout=30) for process in fleet.processes[-2:]] == [0, 0]
+    assert [entry.actor for entry in client.history(ids[3])][1:] == ["worker:theirs"] * 2
     assert_clean(client, fleet, *ids)
 
 
-def begin(verb: str, fleet: Fleet, server: RedisServer, *options: str) -> None:
-    """Start our worker by rq's command or by ours."""
-    if verb == "rq":
-        rq_worker(fleet, server, *OURS, *options)
-    else:
-        fleet.start("worker", "default", "--tasks", "lifecycle", *options)
+ORDERS = {"default": "high high high low low low", "round_robin": "high low high low high low", "random": None}
 
 
-@pytest.mark.parametrize(
-    ("strategy", "expected"),
-    [("default", "high high high low low low"), ("round_robin", "high low high low high low"), ("random", None)],
-)
-def test_queue_order(
-    strategy: str, expected: str | None, server: RedisServer, client: Client, fleet: Fleet, trace: Path
-) -> None:
+def test_queue_order(server: RedisServer, client: Client, fleet: Fleet, trace: Path) -> None:
     """The first queue is served first, or the queues in turn, or in any order, as --dequeue-strategy says."""
     published(client, fleet)
-    ids = [
-        client.submit("life.flaky", {"trace": str(trace), "good_from": 1}, queue=queue).task_id
-        for queue in ("low", "low", "low", "high", "high", "high")
+    orders = {strategy: submit_to_both(client, strategy, trace) for strategy in ORDERS}
+    for strategy in ORDERS:
+        queues = (f"high.{strategy}", f"low.{strategy}")
+        rq_worker(fleet, server, *OURS, "--burst", "--dequeue-strategy", strategy, queues=queues)
+    assert [process.wait(timeout=30) for process in fleet.processes[-3:]] == [0, 0, 0]
+    for strategy, ids in orders.items():
+        starts = [entry for task_id in ids for entry in client.history(task_id) if entry.event == "START"]
+        starts.sort(key=lambda entry: tuple(map(int, entry.id.split("-"))))
+        assert len(starts) == len(ids)
+        assert ORDERS[strategy] in (None, " ".join(entry.queue.split(".")[0] for entry in starts))
+    assert_clean(client, fleet, *(task_id for ids in orders.values() for task_id in ids))
+
+
+def submit_to_both(client: Client, strategy: str, trace: Path) -> list[str]:
+    """Submit three tasks to the second queue and then three to the first one."""
+    return [
+        client.submit("life.once", {"trace": str(trace)}, queue=f"{name}.{strategy}").task_id
+        for name in ("low", "low", "low", "high", "high", "high")
     ]
-    rq_worker(fleet, server, *OURS, "--burst", "--dequeue-strategy", strategy, queues=("high", "low"))
-    assert fleet.processes[-1].wait(timeout=30) == 0
-    starts = [entry for task_id in ids for entry in client.history(task_id) if entry.event == "START"]
-    order = " ".join(entry.queue for entry in sorted(starts, key=lambda entry: tuple(map(int, entry.id.split("-")))))
-    assert expected in (None, order)
-    assert len(starts) == len(ids)
-    assert_clean(client, fleet, *ids)

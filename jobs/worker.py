@@ -251,6 +251,11 @@ class Worker(RegisteredWorker):
         finally:
             self._plain_job = False
 
+    def kill_horse(self, sig: signal.Signals = signal.SIGKILL) -> None:
+        """Kill the fork of a plain job; while there is none, rq would kill the worker's own process group."""
+        if self.horse_pid:
+            super().kill_horse(sig)
+
     def main_work_horse(self, job: Job, queue: Queue) -> NoReturn:
         """Run a plain job in a fork, which must not keep our own horse tied to it."""
         self._stable.let_go()

@@ -15,7 +15,7 @@ from ghostless.jobs.client import Client
 from helpers import eventually
 
 from .conftest import assert_clean, ended, story
-from .test_life import submit_when_known
+from .test_life import running, submit_when_known
 
 pytestmark = pytest.mark.slow
 
@@ -78,6 +78,27 @@ def overlaps(trace: Path) -> list[str]:
             if begun < over or later <= earlier:
                 found.append(task_id)
     return found
+
+
+def test_sigterm_once_and_twice(serving: Callable[..., None], client: Client, fleet: Fleet, tmp_path: Path) -> None:
+    """One SIGTERM lets the running task end within the drain, and starts no other; a second one hands it back."""
+    fleet.environment["GHOSTLESS_DRAIN"] = "30"
+    serving(workers=2)
+    ids = [
+        client.submit("life.steps", {"trace": f"{tmp_path}/{count}", "count": count}).task_id for count in (30, 10_000)
+    ]
+    for task_id, count in zip(ids, (30, 10_000), strict=True):
+        running(tmp_path / str(count))
+        holding(fleet, held(client, task_id, 1)).terminate()
+    waiting = client.submit("life.once", {"trace": f"{tmp_path}/waiting"}).task_id
+    assert ended(client, ids[0], "SUCCESS").attempt == 1
+    worker = holding(fleet, held(client, ids[1], 1))
+    worker.terminate()
+    assert worker.wait(timeout=5) == 0
+    assert story(client, ids[1]) == ["SUBMIT", "START", "SUSPEND", "RESUME"]
+    assert [client.get(task_id).state for task_id in (ids[1], waiting)] == ["PENDING"] * 2
+    assert client.store.redis.lrange(client.store.keys.rq_queue("default"), 0, -1) == [ids[1], waiting]
+    assert_clean(client, fleet, *ids, waiting)
 
 
 def test_a_handler_that_does_not_listen(fleet: Fleet, client: Client) -> None:

@@ -1,9 +1,13 @@
 """Connections to Redis, made in one place with time-outs that fit what they are used for."""
 
-from typing import Any
+import select
+import socket
+from collections.abc import Sequence
+from typing import Any, cast
 
 from redis import Redis
 from redis.backoff import ExponentialWithJitterBackoff
+from redis.exceptions import TimeoutError
 from redis.retry import Retry
 
 from .settings import Settings
@@ -31,6 +35,28 @@ def connect_like(other: Redis) -> Redis:
     options = {**theirs, **_options()}
     fresh = type(pool)(connection_class=pool.connection_class, **options)
     return Redis(connection_pool=fresh)
+
+
+def pop_unless_woken(redis: Redis, names: Sequence[str], seconds: float, wake_fd: int) -> None:
+    """Pop from the first of these lists that has something, as BLPOP does, but return when `wake_fd` is readable.
+
+    What Redis pops for a caller that was woken is lost, so this is for hints. Raises RedisError.
+    """
+    pool = redis.connection_pool
+    connection = pool.get_connection()
+    try:
+        connection.send_command("BLPOP", *names, seconds)
+        # redis-py has no public way to wait for a reply and for something else.
+        replies = cast(socket.socket, connection._sock)  # pyright: ignore[reportPrivateUsage]
+        readable, _, _ = select.select([replies, wake_fd], [], [], seconds + REPLY_TIMEOUT)
+        if replies in readable:
+            connection.read_response()
+        else:
+            connection.disconnect()
+        if not readable:
+            raise TimeoutError("no reply to BLPOP")
+    finally:
+        pool.release(connection)
 
 
 def _options() -> dict[str, Any]:

@@ -7,6 +7,7 @@ rq's own keys are named here too, since the delivery ticket of a task stands in 
 from dataclasses import dataclass
 
 from rq.command import PUBSUB_CHANNEL_TEMPLATE
+from rq.executions import ExecutionRegistry
 from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job
 from rq.queue import Queue
@@ -134,7 +135,7 @@ class Keys:
 
     @property
     def ledger(self) -> str:
-        """hash: counters that must add up: submitted = live + final + purged."""
+        """hash: counters that must add up: submitted = live + final + purged; and writes refused as stale."""
         return f"{self.prefix}ledger"
 
     @property
@@ -180,6 +181,11 @@ class Keys:
         return f"{BaseWorker.redis_worker_namespace_prefix}{worker_id}"
 
     @staticmethod
+    def rq_executions(task_id: str) -> str:
+        """zset: the executions of a ticket by stock rq workers."""
+        return ExecutionRegistry.key_template.format(task_id)
+
+    @staticmethod
     def rq_commands(worker_id: str) -> str:
         """pub/sub channel: commands to one worker."""
         return PUBSUB_CHANNEL_TEMPLATE % worker_id
@@ -194,7 +200,7 @@ class Keys:
 _BY_ID = (
     "task", "params", "metadata", "checkpoint", "result", "error", "log", "heartbeat", "tombstone", "state",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
-    "rq_commands",
+    "rq_executions", "rq_commands",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "retention", "types", "queues", "ledger", "quarantine", "watchdog", "epoch", "live",

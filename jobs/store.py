@@ -12,6 +12,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from ..statemachine import Event, Reason
+from .connection import pop_unless_woken
 from .errors import CorruptRecord, StaleAttempt, TaskNotFound
 from .keys import Keys
 from .messages import (
@@ -202,10 +203,10 @@ class Store:
         with translated():
             return not names or None not in cast("list[str | None]", self.redis.hmget(self.keys.types, names))
 
-    def wait_for_hint(self, queues: Iterable[str], seconds: float) -> None:
-        """Return when something may have come into one of the queues, or after `seconds`."""
+    def wait_for_hint(self, queues: Iterable[str], seconds: float, wake_fd: int) -> None:
+        """Return when something may be in one of the queues, after `seconds`, or when `wake_fd` is readable."""
         with translated():
-            self.redis.blpop([self.keys.wake(queue) for queue in queues], seconds)
+            pop_unless_woken(self.redis, [self.keys.wake(queue) for queue in queues], seconds, wake_fd)
 
     # A person's wishes
 

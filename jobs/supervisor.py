@@ -274,5 +274,6 @@ def settle(
         except GhostlessError as error:
             log.warning("%s; the result of %s is kept", error, claimed.held.task_id)
         time.sleep(pause * random.uniform(0.5, 1))
-        pause = min(2.0, 2 * pause)
+        # After an outage a lease is left to each worker, in which its result must arrive.
+        pause = min(2.0, store.settings.lease / 4, 2 * pause)
     return None, None

@@ -17,6 +17,8 @@ import threading
 import time
 
 _PR_SET_CHILD_SUBREAPER = 36
+_BACKLOG = 0.2
+"""Seconds for a word that came while a native call kept all threads from running, the reader among them."""
 
 
 def tie_to_worker(*, adopts: bool = True) -> None:
@@ -62,8 +64,8 @@ class Lease:
 
     def _watch(self) -> None:
         with self._changed:
-            while (left := self._ends_at - time.monotonic()) > 0:
-                self._changed.wait(None if left == math.inf else left)
+            while (left := self._ends_at - time.monotonic()) > 0 or self._changed.wait(_BACKLOG):
+                self._changed.wait(max(0.0, left) if left < math.inf else None)
         die()
 
 

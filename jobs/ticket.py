@@ -4,6 +4,7 @@ import logging
 import os
 import secrets
 import time
+from contextlib import closing
 from functools import partial
 from typing import TextIO
 
@@ -25,17 +26,21 @@ log = logging.getLogger("rq.worker.ghostless")
 
 
 def run() -> None:
-    """Run the task of the current rq job. Called by rq, in the process that rq made for the job."""
+    """Run the task of the current rq job. Called by rq, in the process that rq made for the job.
+
+    rq's SimpleWorker makes none: all that is opened here is closed again.
+    """
     job = get_current_job()
     if job is None:
         raise RuntimeError("ghostless.jobs.ticket.run is called by an rq worker, with the task's ticket as its job")
     settings = Settings.from_environment()
     store = Store(connect_like(job.connection), settings)
-    reply = _start(store, job)
-    if isinstance(reply, Claimed):
-        _run_attempt(store, settings, reply)
-    else:
-        log.info("task %s is not started here: it is not PENDING any more", job.id)
+    with closing(store.redis.connection_pool):
+        reply = _start(store, job)
+        if isinstance(reply, Claimed):
+            _run_attempt(store, settings, reply)
+        else:
+            log.info("task %s is not started here: it is not PENDING any more", job.id)
 
 
 def _wake(fd: int) -> None:
@@ -74,6 +79,8 @@ def _run_attempt(store: Store, settings: Settings, claimed: Claimed) -> None:
         horse.kill()
         reporter.stop()
         workspace.close()
+        os.close(wake_read)
+        os.close(wake_write)
 
 
 def _ending(

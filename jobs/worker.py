@@ -88,7 +88,7 @@ class Worker(RegisteredWorker):
     @property
     def exit_code(self) -> int:
         """0 when the worker ended because it was to end, 1 when something forced it to."""
-        return 0 if self._ended_well else 1
+        return 0 if self._ended_well or self.shutdown.requested else 1
 
     def bootstrap(self, *args: Any, **kw: Any) -> None:
         """Load the task modules first, so that a worker that cannot run anything never registers.
@@ -144,7 +144,6 @@ class Worker(RegisteredWorker):
         again = self.shutdown.requested
         self.shutdown.request(self.settings.drain)
         self._stop_requested = True
-        self._ended_well = True
         self._wake()
         if again and self._plain_job:
             self.request_force_stop(signum, frame)
@@ -200,7 +199,6 @@ class Worker(RegisteredWorker):
             if taken or timeout is None or is_idle_for_long:
                 return taken
             self._idle(reply)
-        self._ended_well = self.shutdown.requested
         return None
 
     def _take(self, reply: ClaimReply | None) -> Taken | None:
@@ -236,8 +234,14 @@ class Worker(RegisteredWorker):
             self.run_maintenance_tasks()
         if is_suspended:
             time.sleep(1)
-        elif not tolerate(lambda: self.store.wait_for_hint((queue.name for queue in self.queues), BLOCK)):
+        elif not tolerate(self._wait_for_hint):
             time.sleep(random.uniform(0.5, 1))
+
+    def _wait_for_hint(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # left over from the last task
+            os.read(self._wake_read, 4096)
+        if not self.shutdown.requested:  # asked after reading, since a signal writes after it is noted
+            self.store.wait_for_hint((queue.name for queue in self.queues), BLOCK, self._wake_read)
 
     # Running
 
@@ -275,6 +279,11 @@ class Worker(RegisteredWorker):
             super().execute_job(job, queue)
         finally:
             self._plain_job = False
+
+    def kill_horse(self, sig: signal.Signals = signal.SIGKILL) -> None:
+        """Kill the fork of a plain job; while there is none, rq would kill the worker's own process group."""
+        if self.horse_pid:
+            super().kill_horse(sig)
 
     def main_work_horse(self, job: Job, queue: Queue) -> NoReturn:
         """Run a plain job in a fork, which must not keep our own horse tied to it."""
@@ -326,11 +335,22 @@ class Worker(RegisteredWorker):
         return Claim.new(self.name, [queue.name for queue in self._ordered_queues], self._stable.served)
 
     def _give_up(self) -> bool:
-        return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + self.settings.grace
+        # A handler that hears nothing is killed two graces after it was to stop; Redis then has one to answer.
+        return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + 3 * self.settings.grace
 
 
-def run_worker(settings: Settings, queues: Sequence[str], *, name: str | None = None, burst: bool = False) -> int:
+def run_worker(
+    settings: Settings,
+    queues: Sequence[str],
+    *,
+    name: str | None = None,
+    burst: bool = False,
+    max_jobs: int | None = None,
+    max_idle_time: int | None = None,
+) -> int:
     """Run a worker until a signal or, with `burst`, until its queues are empty. Returns the exit code.
+
+    It also ends after `max_jobs` tasks and plain jobs, and when it had nothing to do for `max_idle_time` seconds.
 
     Raises HorseBroken when the task modules cannot be loaded, and RedisUnavailable at the start only.
     """
@@ -339,7 +359,7 @@ def run_worker(settings: Settings, queues: Sequence[str], *, name: str | None = 
     try:
         connection = Redis.from_url(settings.redis_url, protocol=2)
         worker = Worker(list(queues), name, connection=connection, settings=settings)
-        worker.work(burst=burst, logging_level=None)
+        worker.work(burst=burst, logging_level=None, max_jobs=max_jobs, max_idle_time=max_idle_time)
     except RedisError as error:
         raise RedisUnavailable(error) from error
     return worker.exit_code

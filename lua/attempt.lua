@@ -4,7 +4,11 @@
 -- The token stays after a worker ended its attempt, so that a re-sent call is told "already";
 -- the watchdog removes it when it takes a task away, so that the loser is told "stale".
 local function refuse_stranger(task, attempt, token)
-  if task.token ~= token or task.attempt ~= tonumber(attempt) then return reply("stale", task) end
+  if task.token ~= token or task.attempt ~= tonumber(attempt) then
+    -- Counted beside the tasks, which it must not touch; a ledger that cannot be written to changes no answer.
+    redis.pcall("HINCRBY", key.ledger, "stale_writes", 1)
+    return reply("stale", task)
+  end
   if not RUNNING[task.state] then return reply("already", task) end
 end
 

@@ -88,10 +88,11 @@ def _policy_fields() -> Iterable[str]:
 def _ticket() -> tuple[str, ...]:
     """Return the constant fields of a ticket: a job that never times out in rq and leaves nothing behind.
 
-    Pickle protocol 0 is text, and the call holds no data of the task.
+    Pickle protocol 0 is text, and the call holds no data of the task. A second is the shortest life of what rq
+    calls a failed job, since a zero would make rq search its queue for it.
     """
     call = pickle.dumps((TICKET_FUNCTION, None, (), {}), protocol=0).decode("ascii")
-    return ("data", call, "status", "queued", "timeout", "-1", "result_ttl", "0")
+    return ("data", call, "status", "queued", "timeout", "-1", "result_ttl", "0", "failure_ttl", "1")
 
 
 def _by_name(names: type[StrEnum]) -> dict[str, str]:

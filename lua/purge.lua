@@ -32,7 +32,7 @@ return each_due(key.retention, now, limit, FINAL, function(task)
   redis.call("ZREM", key.state .. task.state, id)
   redis.call(
     "UNLINK", key.task .. id, key.params .. id, key.metadata .. id, key.checkpoint .. id, key.result .. id,
-    key.error .. id, key.log .. id, key.heartbeat .. id
+    key.error .. id, key.log .. id, key.heartbeat .. id, key.rq_job .. id
   )
   redis.call("SET", key.tombstone .. id, task.state .. " " .. now, "PX", tombstone_life)
   redis.call("HINCRBY", key.ledger, "purged", 1)

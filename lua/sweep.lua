@@ -67,6 +67,8 @@ local function take_away(task, now, alive)
   move.delete = {"worker_id", "token", "timeout_at"}
   local refused = commit(move, now, {due_at = due_at})
   if refused then return refused end
+  -- What a dead stock worker left: rq would take it for an abandoned job and list it as failed.
+  redis.call("DEL", key.rq_job .. task.id, key.rq_executions .. task.id)
   if task.state == State.CANCELLED then redis.call("DEL", key.checkpoint .. task.id) end
   return "moved"
 end

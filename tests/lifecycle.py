@@ -1,5 +1,6 @@
 """Handlers for whole lives with real workers: short backoff and small budgets, side effects noted in a file."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -87,3 +88,59 @@ def litter(ctx: Context) -> list[int]:
     signal.alarm(1)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     return [child.pid, apart.pid, int(shell.stdout)]
+
+
+@task("life.hold_the_interpreter", **QUICK)
+def hold_the_interpreter(ctx: Context, seconds: int) -> None:
+    """Let no other thread of this process run for so many seconds."""
+    ctypes.PyDLL(None).sleep(seconds)
+
+
+@task("life.once", **QUICK)
+def once(ctx: Context, trace: Path) -> None:
+    """Note the task's id and nothing else."""
+    with trace.open("a") as file:
+        file.write(f"{ctx.task_id}\n")
+
+
+@task("life.until", max_losses=99, **QUICK)
+def until(ctx: Context, trace: Path, end: Path) -> int:
+    """Work in steps, with a checkpoint after each, until a file is there."""
+    step: int = ctx.resumed_from or 0
+    while not end.exists():
+        step += 1
+        _note(trace, ctx, f"step-{step}")
+        ctx.checkpoint(step)
+        time.sleep(0.02)
+    return step
+
+
+@task("life.span", **QUICK)
+def span(ctx: Context, trace: Path, seconds: float) -> None:
+    """Take some time in small pieces, and note when it began and when it ended, however it ended."""
+    begun = time.time()
+    try:
+        while time.time() < begun + seconds:
+            time.sleep(0.01)
+            ctx.check()
+    finally:
+        with trace.open("a") as file:
+            file.write(f"{ctx.task_id} {ctx.attempt} {begun:.4f} {time.time():.4f}\n")
+
+
+@task("life.freezable", **QUICK)
+def freezable(ctx: Context, trace: Path, end: Path) -> str:
+    """Report without end in the first attempt; in the second report once, then say nothing until a file is there."""
+    _note(trace, ctx, "start")
+    while ctx.attempt == 1 and not end.exists():
+        ctx.progress(0.1, "first")
+        ctx.log("first")
+        ctx.checkpoint("first")
+        time.sleep(0.02)
+    ctx.progress(0.5, "second")
+    ctx.log("second")
+    ctx.checkpoint("second")
+    _note(trace, ctx, "quiet")
+    while not end.exists():
+        time.sleep(0.02)
+    return f"attempt {ctx.attempt}"

@@ -16,6 +16,8 @@ from .session import Session, pass_session
 @modules_option
 @click.option("--name", callback=as_name, metavar="NAME", help="Name of the worker; else host and process id.")
 @click.option("--burst", is_flag=True, help="End when the queues are empty.")
+@click.option("--max-jobs", type=click.IntRange(1), help="End after so many tasks and plain jobs.")
+@click.option("--max-idle-time", type=click.IntRange(1), metavar="SECONDS", help="End when idle for so long.")
 @click.option("--drain", metavar="SECONDS", help="How long a stopping worker lets its task run on.")
 @click.option(
     "--horse",
@@ -40,6 +42,8 @@ def worker(
     modules: tuple[str, ...],
     name: str | None,
     burst: bool,
+    max_jobs: int | None,
+    max_idle_time: int | None,
     drain: str | None,
     horse: str | None,
     preload: bool,
@@ -65,7 +69,7 @@ def worker(
     session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
     log_to_stderr()
     try:
-        code = run_worker(settings, queues, name=name, burst=burst)
+        code = run_worker(settings, queues, name=name, burst=burst, max_jobs=max_jobs, max_idle_time=max_idle_time)
     except HorseBroken as error:
         raise told(error) from error
     ctx.exit(code)

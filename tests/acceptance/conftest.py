@@ -11,6 +11,7 @@ from ghostless.jobs.connection import connect
 from ghostless.jobs.model import Task
 from ghostless.jobs.settings import Settings
 from helpers import eventually
+from redis import Redis
 from redis_server import RedisServer
 
 
@@ -46,6 +47,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
     return report
+
+
+@pytest.fixture
+def rq_redis(server: RedisServer) -> Redis:
+    """The connection as rq wants it."""
+    return Redis.from_url(server.url, protocol=2)
 
 
 @pytest.fixture

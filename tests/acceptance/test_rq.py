@@ -18,22 +18,16 @@ from .conftest import assert_clean, ended, story
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def rq_redis(server: RedisServer) -> Redis:
-    """The connection as rq wants it."""
-    return Redis.from_url(server.url, protocol=2)
-
-
 def published(client: Client, fleet: Fleet) -> None:
     """Publish the types as a deploy step does, with no worker of ours about."""
     assert fleet.start("types", "publish", "--tasks", "lifecycle").wait(timeout=20) == 0
     assert "life.flaky" in client.types()
 
 
-def rq_worker(fleet: Fleet, server: RedisServer, *options: str) -> None:
+def rq_worker(fleet: Fleet, server: RedisServer, *options: str, queues: tuple[str, ...] = ("default",)) -> None:
     """Start rq's own command."""
     fleet.environment["GHOSTLESS_TASKS"] = "lifecycle"
-    fleet.spawn([sys.executable, "-m", "rq.cli", "worker", "default", "--url", server.url, *options])
+    fleet.spawn([sys.executable, "-m", "rq.cli", "worker", *queues, "--url", server.url, *options])
 
 
 def test_stock_worker(server: RedisServer, client: Client, fleet: Fleet, rq_redis: Redis, tmp_path: object) -> None:

@@ -65,6 +65,7 @@ def test_stats_count_every_state(cli: Cli, client: Client, store: Store) -> None
     shown = done(cli("stats"))
     counted = dict(line.split() for line in shown.split("\n\n")[0].splitlines()[1:])
     assert ("1", "1", "0") == (counted["PENDING"], counted["SCHEDULED"], counted["FAILED"])
+    assert "stale_writes" in shown
     assert "none swept lately; start one: ghostless watchdog" in shown
     Watchdog(store, "w1").sweep_all()
     assert "w1 swept 0." in done(cli("stats"))

@@ -42,6 +42,24 @@ def test_a_stranger_is_told_stale_and_changes_nothing(
             carrier.call(stage)
     assert "stale" == stage.store.word
     assert {} == difference(before, snapshot(redis))
+    assert "1" == redis.hget(stage.keys.ledger, "stale_writes")
+
+
+@pytest.mark.parametrize("ledger", ["a string", "not a number", "at a full Redis"])
+def test_a_stale_write_that_cannot_be_counted_is_answered_all_the_same(redis: Redis, ledger: str) -> None:
+    """The counter is the least of it: whatever keeps it from being written, the stranger hears `stale`."""
+    stage = scene(redis)
+    stage.held = replace(put(stage, State.PROCESSING), token="dead")
+    if ledger == "a string":
+        redis.set(stage.keys.ledger, "no hash")
+    elif ledger == "not a number":
+        redis.hset(stage.keys.ledger, "stale_writes", "many")
+    else:
+        redis.config_set("maxmemory", 1)
+    try:
+        assert "stale" == finish(stage, Event.COMPLETE)[0].word
+    finally:
+        redis.config_set("maxmemory", 0)
 
 
 @pytest.mark.parametrize(

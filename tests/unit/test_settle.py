@@ -177,3 +177,17 @@ def test_a_cancel_that_came_before_the_attempt_was_held(store: LossyStore) -> No
     assert woken.wait(5)
     assert reporter.state is State.CANCELLING
     reporter.stop()
+
+
+def test_an_ending_is_sent_again_well_within_a_lease(
+    store: LossyStore, reporter: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage a lease is left before anybody is judged: however long it was, the result comes in time."""
+    store.settings = Settings(beat=0.02, lease=1)
+    answer = (Answer("moved", "t1", "SUCCESS", 1), NothingToClaim("empty"))
+    store.ready["finish"] = [*[LOST] * 10, answer]
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    assert settled(store, reporter) == answer
+    assert len(pauses) == 10
+    assert max(pauses) <= 0.25

@@ -1,0 +1,156 @@
+"""Workers that are stopped and started while tasks run: nothing is lost, nothing is done twice, nobody pays."""
+
+import os
+import random
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fleet import Fleet
+from ghostless.jobs.client import Client
+from helpers import eventually
+
+from .conftest import assert_clean, ended, story
+from .test_life import running, submit_when_known
+
+pytestmark = pytest.mark.slow
+
+SEED = int(os.environ.get("GHOSTLESS_TEST_SEED", "7"))
+TASKS, LONGEST = 300, 0.1
+"""Tasks of the rolling restart, and the seconds of the longest one; users have them of 0.1 to 3 s."""
+RESTARTS = 10
+AT_A_TIME, ROUNDS = 5, 6
+
+
+def test_a_rolling_restart(serving: Callable[..., None], client: Client, fleet: Fleet, tmp_path: Path) -> None:
+    """Three workers are restarted in turn under load, each time the one with the longest task: all succeed, no attempt
+    overlaps another one of its task, and no budget is used, also not by the task that was stopped ten times."""
+    serving(workers=3)
+    trace, steps, end = tmp_path / "trace", tmp_path / "steps", tmp_path / "end"
+    long = client.submit("life.until", {"trace": str(steps), "end": str(end)}).task_id
+    lengths = random.Random(SEED)
+    ids = [
+        client.submit("life.span", {"trace": str(trace), "seconds": lengths.uniform(0.01, LONGEST)}).task_id
+        for _ in range(TASKS)
+    ]
+    for restart in range(RESTARTS):
+        holder = holding(fleet, eventually(partial(held, client, long, restart + 1)))
+        holder.terminate()
+        fleet.worker("default", name=f"again{restart}", tasks="lifecycle")
+        assert holder.wait(timeout=20) == 0
+    for task_id in ids:
+        task = ended(client, task_id, "SUCCESS", seconds=60)
+        assert (task.failures, task.losses, task.timeouts) == (0, 0, 0)
+    end.touch()
+    task = ended(client, long, "SUCCESS")
+    assert (task.attempt, task.failures, task.losses, task.timeouts) == (RESTARTS + 1, 0, 0, 0)
+    assert story(client, long) == ["SUBMIT", *["START", "SUSPEND", "RESUME"] * RESTARTS, "START", "COMPLETE"]
+    assert overlaps(trace) == []
+    assert_clean(client, fleet, long, *ids)
+
+
+def held(client: Client, task_id: str, attempt: int) -> str:
+    """Return the worker that holds an attempt of a task."""
+    task = client.get(task_id)
+    assert (task.state, task.attempt) == ("PROCESSING", attempt)
+    assert task.worker_id
+    return task.worker_id
+
+
+def holding(fleet: Fleet, name: str) -> "subprocess.Popen[bytes]":
+    """Return the process of a worker."""
+    return next(process for process in fleet.processes if name in process.args)  # type: ignore[operator]
+
+
+def overlaps(trace: Path) -> list[str]:
+    """Return the tasks of which two attempts ran at the same time, or one twice."""
+    spans = defaultdict(list)
+    for line in trace.read_text().splitlines():
+        task_id, attempt, begun, over = line.split()
+        spans[task_id].append((float(begun), float(over), int(attempt)))
+    found = []
+    for task_id, runs in spans.items():
+        for (_, over, earlier), (begun, _, later) in zip(sorted(runs), sorted(runs)[1:], strict=False):
+            if begun < over or later <= earlier:
+                found.append(task_id)
+    return found
+
+
+def test_sigterm_once_and_twice(serving: Callable[..., None], client: Client, fleet: Fleet, tmp_path: Path) -> None:
+    """One SIGTERM lets the running task end within the drain, and starts no other; a second one hands it back."""
+    fleet.environment["GHOSTLESS_DRAIN"] = "30"
+    serving(workers=2)
+    ids = [
+        client.submit("life.steps", {"trace": f"{tmp_path}/{count}", "count": count}).task_id for count in (30, 10_000)
+    ]
+    for task_id, count in zip(ids, (30, 10_000), strict=True):
+        running(tmp_path / str(count))
+        holding(fleet, held(client, task_id, 1)).terminate()
+    waiting = client.submit("life.once", {"trace": f"{tmp_path}/waiting"}).task_id
+    assert ended(client, ids[0], "SUCCESS").attempt == 1
+    worker = holding(fleet, held(client, ids[1], 1))
+    worker.terminate()
+    assert worker.wait(timeout=5) == 0
+    assert story(client, ids[1]) == ["SUBMIT", "START", "SUSPEND", "RESUME"]
+    assert [client.get(task_id).state for task_id in (ids[1], waiting)] == ["PENDING"] * 2
+    assert client.store.redis.lrange(client.store.keys.rq_queue("default"), 0, -1) == [ids[1], waiting]
+    assert_clean(client, fleet, *ids, waiting)
+
+
+def test_a_handler_that_does_not_listen(fleet: Fleet, client: Client) -> None:
+    """A handler that must be killed at a shutdown is handed back all the same; the shutdown is not its fault."""
+    fleet.watchdog()
+    worker = fleet.worker("default", tasks="handlers")
+    task_id = eventually(lambda: submit_when_known(client, "test.hang", {"how": "native"}), seconds=20)
+    eventually(partial(held, client, task_id, 1), seconds=20)
+    worker.terminate()
+    assert worker.wait(timeout=20) == 0
+    task = ended(client, task_id, "PENDING")
+    assert (task.failures, task.losses) == (0, 0)
+    assert story(client, task_id) == ["SUBMIT", "START", "SUSPEND", "RESUME"]
+    assert "killed with SIGKILL" in client.history(task_id)[-2].message
+    assert_clean(client, fleet, task_id)
+
+
+def test_killed_while_handing_back(serving: Callable[..., None], client: Client, fleet: Fleet, tmp_path: Path) -> None:
+    """SIGTERM, then SIGKILL at any moment of the hand-back: the task is handed back or lost, never both or neither."""
+    moments, end = random.Random(SEED), tmp_path / "end"
+    serving(workers=AT_A_TIME)
+    ids = [
+        client.submit("life.until", {"trace": f"{tmp_path}/trace{number}", "end": str(end)}).task_id
+        for number in range(AT_A_TIME)
+    ]
+    for number in range(1, ROUNDS + 1):
+        workers = fleet.processes[-AT_A_TIME:]
+        names = [str(name) for worker in workers for name in worker.args]  # type: ignore[union-attr]
+        for task_id in ids:
+            eventually(partial(assert_running_on, client, task_id, names), seconds=20)
+        for worker in workers:
+            worker.terminate()
+        begun = time.monotonic()
+        for moment, worker in sorted((moments.uniform(0, 0.5), index) for index in range(AT_A_TIME)):
+            time.sleep(max(0.0, begun + moment - time.monotonic()))
+            workers[worker].kill()
+        for index in range(AT_A_TIME):
+            fleet.worker("default", name=f"round{number}-{index}", tasks="lifecycle")
+    end.touch()
+    for task_id in ids:
+        task = ended(client, task_id, "SUCCESS")
+        assert (task.failures, task.timeouts) == (0, 0)
+        assert task.losses + story(client, task_id).count("SUSPEND") == task.attempt - 1
+    for number in range(AT_A_TIME):
+        noted = [line.split()[:2] for line in (tmp_path / f"trace{number}").read_text().splitlines()]
+        attempts = [int(attempt) for attempt, _ in noted]
+        assert attempts == sorted(attempts), "an earlier attempt ran on beside a later one"
+    assert_clean(client, fleet, *ids)
+
+
+def assert_running_on(client: Client, task_id: str, names: list[str]) -> None:
+    """Check that a task runs on one of the workers of these names."""
+    task = client.get(task_id)
+    assert task.state == "PROCESSING"
+    assert task.worker_id in names

@@ -1,0 +1,85 @@
+"""Processes that stand still for longer than the lease and come back: what they still say is refused, and counted."""
+
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet import Fleet, horse_of
+from ghostless.jobs.client import Client
+from helpers import eventually
+
+from .conftest import assert_clean, ended
+from .test_life import running
+
+pytestmark = pytest.mark.slow
+
+
+def test_frozen_owners(serving: Callable[..., None], client: Client, fleet: Fleet, tmp_path: Path) -> None:
+    """A frozen worker, with or without its horse, comes back and writes nothing; its tries are counted.
+
+    The winner's data is byte for byte what it was. A frozen horse alone loses nothing, since its worker lives.
+    """
+    serving(workers=3)
+    end = tmp_path / "end"
+    ids = [client.submit("life.freezable", {"trace": f"{tmp_path}/{n}", "end": str(end)}).task_id for n in range(3)]
+    for number in range(3):
+        running(tmp_path / str(number))
+    owners = [fleet.processes[1 + int((client.get(task_id).worker_id or "")[1:])] for task_id in ids]
+    horses = [horse_of(owner) for owner in owners]
+    frozen = [owners[0].pid, owners[1].pid, horses[1].pid, horses[2].pid]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    for number in range(2):
+        fleet.worker("default", name=f"second{number}", tasks="lifecycle")
+    for number in range(2):
+        running(tmp_path / str(number), 3)
+    for task_id in ids[:2]:
+        eventually(partial(assert_all_is_told, client, task_id))
+    before = [data_of(client, task_id) for task_id in ids[:2]]
+    assert stale_writes(client) == 0
+    for pid in frozen:
+        os.kill(pid, signal.SIGCONT)
+    eventually(lambda: assert_counted(client))
+    assert [data_of(client, task_id) for task_id in ids[:2]] == before
+    end.touch()
+    assert [ended(client, task_id, "SUCCESS").result for task_id in ids] == ["attempt 2", "attempt 2", "attempt 1"]
+    for number in range(2):
+        assert attempts(tmp_path / str(number)) == [1, 2, 2], "the first attempt went no further"
+    assert client.get(ids[2]).losses == 0
+    assert_clean(client, fleet, *ids)
+
+
+def data_of(client: Client, task_id: str) -> dict[str, Any]:
+    """Return all that Redis holds about a task, but for its lease."""
+    redis, keys = client.store.redis, client.store.keys
+    return {
+        "task": redis.hgetall(keys.task(task_id)),
+        "log": redis.lrange(keys.log(task_id), 0, -1),
+        **{name: redis.get(getattr(keys, name)(task_id)) for name in ("checkpoint", "result", "error")},
+        "history": client.history(task_id),
+    }
+
+
+def assert_all_is_told(client: Client, task_id: str) -> None:
+    """Check that the last that the second attempt has to say is in Redis."""
+    data = data_of(client, task_id)
+    assert (data["task"]["progress"], data["checkpoint"], data["log"][-1]) == ("0.5", '"second"', "second")
+
+
+def stale_writes(client: Client) -> int:
+    """Return how many writes were refused as stale."""
+    return client.reads.ledger()["stale_writes"]
+
+
+def assert_counted(client: Client) -> None:
+    """Check that both owners that came back tried at least once."""
+    assert stale_writes(client) >= 2
+
+
+def attempts(trace: Path) -> list[int]:
+    """Return the attempt of each note."""
+    return [int(line.split()[0]) for line in trace.read_text().splitlines()]

@@ -1,0 +1,161 @@
+"""Redis in trouble, each time for longer than a lease: workers go on by themselves, no result and no order is lost."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from fleet import QUICK, Fleet
+from ghostless.jobs.client import Client
+from helpers import eventually
+from proxy import Mode, Proxy
+from redis.exceptions import RedisError
+from redis_server import RedisServer
+
+from .conftest import assert_clean, ended, story
+from .test_life import running
+
+pytestmark = pytest.mark.slow
+
+TROUBLE = 2.0
+"""Seconds of trouble, with a lease of 1.5 s."""
+
+BUSY = "local t = redis.call('TIME')[1] + ARGV[1] while redis.call('TIME')[1] + 0 < t do end"
+
+
+@pytest.fixture
+def proxy(server: RedisServer, fleet: Fleet) -> Iterator[Proxy]:
+    """What stands between the fleet and Redis."""
+    between = Proxy(server.port)
+    fleet.url = between.url
+    yield between
+    between.close()
+
+
+Trouble = Callable[[RedisServer, Client, Proxy | None], None]
+
+
+def gone(seconds: float) -> Trouble:
+    """Redis is stopped, and started again with its data."""
+
+    def act(server: RedisServer, client: Client, proxy: Proxy | None) -> None:
+        server.stop()
+        time.sleep(seconds)  # the fault itself
+        server.start()
+
+    return act
+
+
+def misbehaving(mode: Mode) -> Trouble:
+    """What answers is not Redis as it should be."""
+
+    def act(server: RedisServer, client: Client, proxy: Proxy | None) -> None:
+        assert proxy
+        proxy.mode = mode
+        time.sleep(TROUBLE)
+        proxy.mode = "pass"
+
+    return act
+
+
+def read_only(server: RedisServer, client: Client, proxy: Proxy | None) -> None:
+    """Redis is a replica for a while, as after a failover to the wrong side."""
+    client.store.redis.replicaof("127.0.0.1", "1")
+    time.sleep(TROUBLE)
+    client.store.redis.replicaof("NO", "ONE")
+
+
+def busy(server: RedisServer, client: Client, proxy: Proxy | None) -> None:
+    """Somebody's script does not end."""
+    client.store.redis.config_set("busy-reply-threshold", 100)
+    with suppress(RedisError):  # the time-out of our own connection is not what is tested
+        client.store.redis.eval(BUSY, 0, round(TROUBLE) + 1)
+
+
+def cannot_save(server: RedisServer, client: Client, proxy: Proxy | None) -> None:
+    """The disk does not take the snapshot, and Redis refuses writes."""
+    redis = client.store.redis
+    redis.config_set("appendonly", "no")
+    redis.config_set("save", "3600 1")
+    obstacle = server.folder / "dump.rdb"
+    obstacle.mkdir()
+    redis.bgsave()
+    eventually(lambda: assert_misconfigured(client))
+    time.sleep(TROUBLE)
+    obstacle.rmdir()
+    redis.bgsave()
+    eventually(lambda: assert_writable(client))
+
+
+def assert_misconfigured(client: Client) -> None:
+    """Check that the last snapshot failed."""
+    assert client.store.redis.info("persistence")["rdb_last_bgsave_status"] == "err"
+
+
+def assert_writable(client: Client) -> None:
+    """Check that the last snapshot succeeded."""
+    assert client.store.redis.info("persistence")["rdb_last_bgsave_status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        gone(6 * float(QUICK["GHOSTLESS_LEASE"])),
+        read_only,
+        misbehaving("loading"),
+        misbehaving("silent"),
+        busy,
+        cannot_save,
+    ],
+    ids=["gone", "read only", "loading", "silent", "busy", "cannot save"],
+)
+def test_trouble(
+    trouble: Trouble, proxy: Proxy, server: RedisServer, serving: Callable[..., None], client: Client, fleet: Fleet,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A result that came meanwhile is stored; who lost his lease stops before another starts; new tasks start soon."""
+    serving(workers=2)
+    short, long = tmp_path / "short", tmp_path / "long"
+    finishing = client.submit("life.busy", {"trace": str(short), "seconds": 0.8}).task_id
+    going_on = client.submit("life.steps", {"trace": str(long), "count": 200, "pause": 0.02}).task_id
+    running(short)
+    running(long)
+    trouble(server, client, proxy)
+    began = time.monotonic()
+    following = eventually(lambda: submitted(client, tmp_path / "after"), seconds=10)
+    ended(client, following, "SUCCESS", seconds=10 - (time.monotonic() - began))
+    assert ended(client, finishing, "SUCCESS").attempt == 1, "the work was done, and an outage only delays its result"
+    assert ended(client, going_on, "SUCCESS").failures == 0
+    for trace in (short, long):
+        attempts = [int(line.split()[0]) for line in trace.read_text().splitlines()]
+        assert attempts == sorted(attempts), "an earlier attempt ran on beside a later one"
+    assert [process.poll() for process in fleet.processes] == [None] * 3
+    assert_clean(client, fleet, finishing, going_on, following)
+
+
+def test_a_short_outage_costs_nothing(
+    server: RedisServer, serving: Callable[..., None], client: Client, fleet: Fleet, tmp_path: Path
+) -> None:
+    """Redis that is away for less than the lease interrupts nobody: no attempt is lost, and no time of a handler."""
+    fleet.environment |= {"GHOSTLESS_LEASE": "6"}
+    serving(workers=2)
+    finishing = client.submit("life.busy", {"trace": f"{tmp_path}/short", "seconds": 1.0}).task_id
+    going_on = client.submit("life.steps", {"trace": f"{tmp_path}/long", "count": 150, "pause": 0.02}).task_id
+    running(tmp_path / "short")
+    running(tmp_path / "long")
+    gone(2.0)(server, client, None)
+    for task_id in (finishing, going_on):
+        assert ended(client, task_id, "SUCCESS").attempt == 1
+        assert story(client, task_id) == ["SUBMIT", "START", "COMPLETE"]
+    times = [float(line.split()[-1]) for line in (tmp_path / "long").read_text().splitlines()]
+    assert max(later - earlier for earlier, later in zip(times, times[1:], strict=False)) < 1, "nobody waited for Redis"
+    assert_clean(client, fleet, finishing, going_on)
+
+
+def submitted(client: Client, trace: Path) -> str:
+    """Submit a task, as soon as Redis takes it."""
+    try:
+        return client.submit("life.once", {"trace": str(trace)}).task_id
+    except Exception as error:
+        raise AssertionError(error) from error

@@ -137,7 +137,10 @@ class InvalidHandler(GhostlessError):
 
 
 class RetryLater(Exception):
-    """Raised by a handler: this attempt failed, try again no sooner than `seconds` from now."""
+    """Raised by a handler: this attempt failed, try again no sooner than `seconds` from now, from 0 to 31622400.
+
+    Any other value asks for nothing: the task is tried again as after any failure, and its history says why.
+    """
 
     def __init__(self, seconds: float, message: str = "") -> None:
         self.seconds = seconds

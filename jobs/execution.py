@@ -65,6 +65,7 @@ class Runner:
             tmpdir=Path(order["tmpdir"]),
             artifacts=self._artifacts,
         )
+        attempt.send("started")
         result = attempt.call(_await_or_return, task_type.handler, context, params)
         try:
             return to_json("result", result)
@@ -116,7 +117,12 @@ def _ending(error: BaseException, task_type: TaskType, attempt: Attempt) -> Mapp
     """Decide how an attempt ended that did not return a result."""
     cause = error.__cause__ or error
     if _is_stop(error) and attempt.stop_asked is not None:
-        return {"kind": "stopped", "why": attempt.stop_asked, "checkpointed": attempt.has_checkpoint}
+        return {
+            "kind": "stopped",
+            "why": attempt.stop_asked,
+            "checkpointed": attempt.has_checkpoint,
+            "interrupted": attempt.is_interrupted,
+        }
     if isinstance(error, _Refused):
         return describe(error.reason, message_of(cause))
     prefix = ""

@@ -86,7 +86,7 @@ def _scalars(stored: Mapping[str, str]) -> dict[str, Any]:
         "type": stored["type"],
         "queue": stored["queue"],
         "state": State(stored["state"]),
-        "policy": Policy.unpack(stored["policy"]),
+        "policy": Policy.unpack(stored["policy"], stored.get("clocks", "")),
         "progress": float(stored["progress"]) if "progress" in stored else None,
         "cursor": stored.get(f"h{stored.get('entries', 0)}", ""),
         **{name: int(stored[name]) for name in _INTEGERS},

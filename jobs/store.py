@@ -56,6 +56,7 @@ class Store:
         self.keys = Keys(settings.prefix)
         self._scripts = Scripts(redis, self.keys)
         self._lease = round(settings.lease * 1000)
+        self._patience = round(1000 * (3 * settings.grace + settings.lease))  # beyond a deadline, before others step in
 
     # Submitting
 
@@ -72,10 +73,11 @@ class Store:
         ]
 
     def _submit_call(self, task: Submission) -> Call:
+        policy, clocks = task.policy.pack_in_two()
         arguments = (
-            task.type, task.queue, task.owner, task.policy.pack(), task.params_json, task.metadata_json,
+            task.type, task.queue, task.owner, policy, task.params_json, task.metadata_json,
             task.fingerprint, task.delay, task.run_at, task.idempotency_key, round(self.settings.idempotency * 1000),
-            secrets.token_hex(4), task.actor, Reason.USER,
+            secrets.token_hex(4), task.actor, Reason.USER, clocks,
         )  # fmt: skip
         return "submit", [self.keys.task(task.task_id)], arguments
 
@@ -85,18 +87,22 @@ class Store:
         """Start the next task of the claim's queues, or tell why there is none."""
         lists = [self.keys.rq_queue(queue) for queue in claim.queues]
         asked_at = time.monotonic()
-        reply = self._scripts.call("claim", lists, (claim.worker_id, claim.token, self._lease))
+        reply = self._scripts.call("claim", lists, (claim.worker_id, claim.token, self._lease, self._patience))
         return self._read_claim(reply, asked_at)
 
     def start(self, task_id: str, worker_id: str, token: str) -> ClaimReply:
         """Start one given task whose ticket was popped elsewhere, or tell that it is not PENDING."""
         asked_at = time.monotonic()
-        reply = self._scripts.call("start", [self.keys.task(task_id)], (worker_id, token, self._lease))
+        arguments = (worker_id, token, self._lease, self._patience)
+        reply = self._scripts.call("start", [self.keys.task(task_id)], arguments)
         return self._read_claim(reply, asked_at)
 
-    def heartbeat(self, held: Held) -> Answer:
-        """Renew the lease; the answer tells the state. Raises StaleAttempt, TaskNotFound."""
-        return self._write(held, "heartbeat", self._lease)
+    def heartbeat(self, held: Held, longest_run: int | None = None) -> Answer:
+        """Renew the lease; the answer tells the state. Raises StaleAttempt, TaskNotFound.
+
+        `longest_run` is what the attempt may run, in ms from its start, when it got more than its timeout.
+        """
+        return self._write(held, "heartbeat", self._lease, "" if longest_run is None else longest_run)
 
     def progress(self, held: Held, fraction: float, message: str) -> Answer:
         """Note how far the attempt is. Raises StaleAttempt, TaskNotFound."""
@@ -144,7 +150,7 @@ class Store:
         arguments = (
             held.attempt, held.token, ending.event, actor, ending.reason, ending.message, ending.text,
             int(ending.retryable), ending.asked, jitter,
-            claim.worker_id if claim else "", claim.token if claim else "", self._lease,
+            claim.worker_id if claim else "", claim.token if claim else "", self._lease, self._patience,
         )  # fmt: skip
         asked_at = time.monotonic()
         reply = self._scripts.call("finish", [self.keys.task(held.task_id), *queues], arguments)
@@ -233,10 +239,8 @@ class Store:
 
     def sweep(self, actor: str) -> Swept:
         """Take tasks away from workers that are gone."""
-        settings = self.settings
-        patience = round(1000 * (3 * settings.grace + settings.lease))
-        gap = round(1000 * settings.longest_gap)
-        arguments = (actor, BATCH, self._lease, gap, patience, secrets.randbits(31))
+        gap = round(1000 * self.settings.longest_gap)
+        arguments = (actor, BATCH, self._lease, gap, self._patience, secrets.randbits(31))
         return _read_swept(self._scripts.call("sweep", (), arguments))
 
     def requeue(self, actor: str, queue: str) -> Swept:

@@ -1,6 +1,7 @@
 """Reading what was typed: each function is a click callback that refuses a value by the name of its option."""
 
 import json
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +33,14 @@ def as_params(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
         except (ValueError, RecursionError):
             named[name] = value
     return named
+
+
+def as_number(ctx: click.Context, param: click.Parameter, text: str | None) -> float | str | None:
+    """Read a number; what is none is left for the core to refuse, which knows the range."""
+    for read in (int, float):
+        with suppress(ValueError):
+            return None if text is None else read(text)
+    return text
 
 
 def as_moment(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:

@@ -17,6 +17,8 @@ FLOORS = {
             "jobs.messages",
             "jobs.scripts",
             "jobs.values",
+            "jobs.bounds",
+            "jobs.clocks",
             "jobs.terms",
             "jobs.signature",
         ),

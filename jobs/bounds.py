@@ -14,6 +14,15 @@ class Seconds:
     most: float
     or_none: bool = False
 
+    number = float
+    """Reads such a number, in the range or not. Raises ValueError."""
+
+    def nearest(self, value: object) -> float:
+        """Return the number of the range that is next to a value; the least one for what is no number."""
+        if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
+            return self.least
+        return min(max(self.least, value), self.most)
+
     def __contains__(self, value: object) -> bool:
         if not isinstance(value, int | float) or isinstance(value, bool):
             return False
@@ -21,9 +30,8 @@ class Seconds:
         return self.least <= value <= self.most or (self.or_none and value == 0)
 
     def __str__(self) -> str:
-        return (
-            f"{'0 for none, or ' if self.or_none else ''}a number of seconds from {self.least:.9g} to {self.most:.9g}"
-        )
+        none = "0 for none, or " if self.or_none else ""
+        return f"{none}a number of seconds from {self.least:.12g} to {self.most:.12g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,9 @@ class Count:
     """A range of whole numbers from 0."""
 
     most: int
+
+    number = int
+    """Reads such a number, in the range or not. Raises ValueError."""
 
     def __contains__(self, value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= self.most

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,11 @@ class Runner:
         self._types, self._artifacts = types, artifacts
         self._models: dict[str, object] = {}
         self._helpers = offspring(os.getpid())  # started by modules and setups; they belong to the horse
+        self._threads = set(threading.enumerate())  # likewise
 
     def run(self, attempt: Attempt, order: Frame) -> Mapping[str, Any]:
         """Run one attempt as the worker ordered it; return the frame that says how it ended. Raises nothing."""
+        self._threads = set(threading.enumerate())
         task_type = self._types.get(order["type"])
         if task_type is None:
             names = ", ".join(sorted(known.name for known in self._types)) or "none"
@@ -51,6 +54,10 @@ class Runner:
         """Kill every process that a handler started and left behind; helpers belong into a setup."""
         if has_children(os.getpid()):
             end(offspring(os.getpid()) - self._helpers)
+
+    def threads_left(self) -> int:
+        """Return how many threads the handler started that still run: nothing can end them but the process' end."""
+        return len(set(threading.enumerate()) - self._threads)
 
     def tear_down(self) -> list[BaseException]:
         """Run the teardown of each type that was set up; return what they raised."""
@@ -77,6 +84,7 @@ class Runner:
             self._models[task_type.name] = _set_up(attempt, task_type)
             if task_type.setup:
                 self._helpers = offspring(os.getpid())
+                self._threads = set(threading.enumerate())
         return self._models[task_type.name]
 
     def _torn_down(self, name: str, model: object) -> BaseException | None:

@@ -21,17 +21,17 @@ def describe(reason: str, message: str) -> Mapping[str, Any]:
 
 def describe_error(error: BaseException, prefix: str, *, retryable: bool) -> Mapping[str, Any]:
     """Return the frame of an exception from user code."""
-    asked: Any = getattr(error, "seconds", None) if isinstance(error, RetryLater) else 0
-    wrong = fault(asked, WAIT)
+    wish: object = getattr(error, "seconds", None) if isinstance(error, RetryLater) else 0
+    wrong = fault(wish, WAIT)
     if wrong:
-        prefix += f"RetryLater seconds: {wrong}, which asks for nothing: "
+        prefix += f"RetryLater seconds: {wrong}: "
     return {
         "kind": "raised",
         "reason": "exception",
         "message": cut(prefix + message_of(error), MESSAGE_LIMIT),
         "error": traceback_of(error),
         "retryable": retryable,
-        "asked": 0 if wrong else round(asked * 1000),
+        "asked": round(1000 * WAIT.nearest(wish)),
     }
 
 

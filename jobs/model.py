@@ -64,8 +64,8 @@ class Task:
 
     @property
     def version(self) -> str:
-        """Changes with every change of what is shown: the newest entry and the newest progress."""
-        return f"{self.cursor}.{self.progress_at or 0}"
+        """Changes with every change of what is shown: the newest entry, the newest progress, the deadline."""
+        return f"{self.cursor}.{self.progress_at or 0}.{self.timeout_at or 0}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the public view, ready for JSON."""

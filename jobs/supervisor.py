@@ -166,12 +166,16 @@ class Supervisor:
         return None
 
     def _ended(self, frame: Mapping[str, Any]) -> Ending:
+        if self._stop and frame["threads"]:
+            self.horse.kill()  # or the threads that the handler left could meet the next attempt
         if frame["kind"] == "returned":
             told = f"returned {self._since_asked(self._stop)} after it was asked to stop" if self._stop else ""
             return Ending(Event.COMPLETE, Reason.POLICY, told, frame["result"])
         if frame["kind"] == "raised":
             return _failure(frame)
-        return self._stopped("stopped by an exception raised in it" if frame["interrupted"] else "stopped when asked")
+        how = "stopped by an exception raised in it" if frame["interrupted"] else "stopped when asked"
+        left = ", and its process killed with the threads that it left" if frame["threads"] else ""
+        return self._stopped(how + left)
 
     def _stopped(self, how: str) -> Ending:
         stop = self._stop or _Stop("shutdown", time.monotonic(), 0, 0)

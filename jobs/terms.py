@@ -55,10 +55,10 @@ def _check_clocks(task_type: str, given: Mapping[str, float]) -> None:
     if max_runtime and not extend_by:
         raise refusal(task_type, "max_runtime", "an extend_by beside it, which leads up to it", shown(max_runtime))
     if 0 < max_runtime < timeout:
-        raise refusal(task_type, "max_runtime", f"at least the timeout of {timeout:.9g} s", shown(max_runtime))
+        raise refusal(task_type, "max_runtime", f"at least the timeout of {timeout:.12g} s", shown(max_runtime))
     longest = max(timeout, max_runtime)
     if stall >= longest:
-        expected = f"less than the {longest:.9g} s that an attempt may run at all"
+        expected = f"less than the {longest:.12g} s that an attempt may run at all"
         raise refusal(task_type, "stall_timeout", expected, shown(stall))
 
 

@@ -18,9 +18,7 @@ local id = string.sub(KEYS[1], #key.task + 1)
 local attempt, token, event = ARGV[1], ARGV[2], ARGV[3]
 local actor, reason, message, text = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local retryable, asked, fraction = ARGV[8] == "1", tonumber(ARGV[9]), tonumber(ARGV[10])
-local next_claim = {
-  worker_id = ARGV[11], token = ARGV[12], lease = tonumber(ARGV[13]), patience = tonumber(ARGV[14]),
-}
+local next_claim = {worker_id = ARGV[11], token = ARGV[12], lease = tonumber(ARGV[13]), patience = tonumber(ARGV[14])}
 
 -- Whatever else the table allows is not for a worker to say at the end of an attempt.
 local ENDS_ATTEMPT = {

@@ -9,10 +9,9 @@
 -- appends START
 
 local id = string.sub(KEYS[1], #key.task + 1)
-local claim = {
-  worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3]), patience = tonumber(ARGV[4]), ticket_taken = true,
-}
+local claim = {worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3]), patience = tonumber(ARGV[4])}
 
+claim.ticket_taken = true
 local problem = check_types({{key.claim .. claim.worker_id, "string"}})
 if problem then return problem end
 local task, damage = read_task(id)

@@ -1,13 +1,14 @@
 """Reading what was typed: each function is a click callback that refuses a value by the name of its option."""
 
 import json
-from contextlib import suppress
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 import click
 
 from ...statemachine import STORED, State
+from ..bounds import Bounds
 from ..names import NAME
 
 
@@ -35,12 +36,16 @@ def as_params(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
     return named
 
 
-def as_number(ctx: click.Context, param: click.Parameter, text: str | None) -> float | str | None:
-    """Read a number; what is none is left for the core to refuse, which knows the range."""
-    for read in (int, float):
-        with suppress(ValueError):
-            return None if text is None else read(text)
-    return text
+def as_number(allowed: Bounds) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
+    """Return the callback that reads a number; whether it is in the range is for the core to say."""
+
+    def read(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+        try:
+            return None if text is None else allowed.number(text)
+        except ValueError as error:
+            raise click.BadParameter(f"expected {allowed}, got {text!r:.80}") from error
+
+    return read
 
 
 def as_moment(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:

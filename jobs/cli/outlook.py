@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ...statemachine import State
 from ..model import Task
-from .output import when
+from .output import duration, when
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def outlook(task: Task, around: Around) -> str:
         case State.BLOCKED:
             return "waits for the tasks it depends on"
         case State.PROCESSING:
-            return f"ends by itself, or is stopped at {when(task.timeout_at, around.now)}"
+            return _running(task, around)
         case State.PAUSING:
             return "its worker stops it at the next checkpoint"
         case State.CANCELLING:
@@ -50,6 +50,13 @@ def _pending(task: Task, around: Around) -> str:
         return f"nothing until a worker serves its queue: `ghostless worker {task.queue}`"
     named = f"the worker {around.workers[0]}" if len(around.workers) == 1 else f"one of {len(around.workers)} workers"
     return f"{named} starts it when its turn comes"
+
+
+def _running(task: Task, around: Around) -> str:
+    policy = task.policy
+    extended = ", later while it reports progress" if policy.extend_by else ""
+    stalled = f", or after {duration(policy.stall_timeout)} without progress" if policy.stall_timeout else ""
+    return f"ends by itself, or is stopped at {when(task.timeout_at, around.now)}{extended}{stalled}"
 
 
 def _watched(around: Around) -> str:

@@ -46,7 +46,7 @@ class Rider:
         while not self.backlog:
             readable, _, _ = select.select([self.channel], [], [], seconds)
             assert readable, "no frame came"
-            self.backlog += self.channel.receive_ready()
+            self.backlog += [frame for frame in self.channel.receive_ready() if frame["kind"] != "started"]
             assert self.backlog or not self.channel.is_ended, "the horse is gone"
         return self.backlog.pop(0)
 

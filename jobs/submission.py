@@ -80,8 +80,11 @@ class Request:
         return _outside(self.run_at, bounds.Seconds(1, time.time() + bounds.WAIT.most))
 
     def _policy(self, kind: PublishedType) -> Policy:
-        wanted = {"timeout": _milliseconds(self.timeout), "stall_timeout": _milliseconds(self.stall_timeout)}
-        wanted["max_retries"] = self.max_retries
+        wanted = {
+            "timeout": _milliseconds(self.timeout),
+            "stall_timeout": _milliseconds(self.stall_timeout),
+            "max_retries": self.max_retries,
+        }
         policy = replace(kind.policy, **{name: value for name, value in wanted.items() if value is not None})
         if 0 < policy.max_runtime < policy.timeout:
             longest = f"at most {policy.max_runtime / 1000:g} s, the max_runtime of {kind.name}"

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from audit import audit
-from ghostless.jobs.messages import Claim
+from ghostless.jobs.messages import Claim, Held
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import BATCH, TICKET_WINDOW
 from ghostless.statemachine import FINAL, RUNNING, Event, Policy, State
@@ -142,6 +142,23 @@ def test_a_live_worker_gets_its_patience_before_a_task_is_taken_away(redis: Redi
 
 
 PATIENT_WORKER = Settings(lease=60, beat=20, grace=100)
+
+
+@pytest.mark.parametrize("verb", ["claim", "start", "finish"])
+def test_each_start_notes_the_terms_of_its_worker(backend: Redis, verb: str) -> None:
+    """Whichever script starts the attempt: the lease, and three graces and a lease beyond a deadline."""
+    stage = scene(backend, PATIENT_WORKER)
+    stage.store.submit(submission())
+    if verb == "start":
+        stage.store.start(ID, "w1", "aa11")
+    elif verb == "claim":
+        claimed(stage.store)
+    else:
+        stage.held = claimed(stage.store).held
+        stage.store.submit(submission("t2"))
+        finish(stage, Event.COMPLETE, claim=Claim("w1", (QUEUE,), "bb22"))
+        stage.held = Held("t2", 1, "bb22")
+    assert ("60000", "360000") == (stage.task["lease"], stage.task["patience"])
 
 
 @pytest.mark.parametrize(("state", "since"), [(State.PROCESSING, "timeout_at"), (State.CANCELLING, "entered_at")])

@@ -1,5 +1,7 @@
 """The sentence that says what happens next."""
 
+from dataclasses import replace
+
 import pytest
 from ghostless.jobs.cli.outlook import Around, outlook
 from ghostless.jobs.model import Task
@@ -49,3 +51,13 @@ def test_every_state_has_an_outlook(state: State) -> None:
 def test_the_outlook_names_the_time_or_the_command(state: State, around: Around, part: str) -> None:
     """What moves a task by itself is told with its time; what waits for a person, with what to type."""
     assert part in outlook(task(state), around)
+
+
+def test_the_outlook_names_the_clocks_that_are_on() -> None:
+    """What else may end a running attempt, and what may put its end off."""
+    clocked = replace(
+        task(State.PROCESSING), policy=Policy(stall_timeout=60_000, extend_by=1_000, max_runtime=9_000_000)
+    )
+    told = outlook(clocked, Around(NOW))
+    assert told.endswith(", later while it reports progress, or after 60 s without progress")
+    assert "progress" not in outlook(task(State.PROCESSING), Around(NOW))

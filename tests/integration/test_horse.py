@@ -324,7 +324,7 @@ def test_a_handler_stops_at_its_next_call(horse: Rider, how: str, why: str) -> N
     frames = horse.until(*ENDINGS)
     stopped = frames[-1]
     assert (stopped["kind"], stopped["why"]) == ("stopped", why)
-    assert stopped["checkpointed"] is (how == "checkpoint")
+    assert (stopped["checkpointed"], stopped["interrupted"]) == (how == "checkpoint", False)
     horse.is_well()
 
 
@@ -341,7 +341,8 @@ def test_force_reaches_a_handler_that_does_not_look(horse: Rider, how: str) -> N
     """A forced stop is raised in the main thread, wherever the handler is."""
     horse.started("test.hang", how=how)
     horse.stop(force=True)
-    assert horse.until(*ENDINGS)[-1]["kind"] == "stopped"
+    stopped = horse.until(*ENDINGS)[-1]
+    assert (stopped["kind"], stopped["interrupted"], stopped["threads"]) == ("stopped", True, 0)
     horse.is_well()
 
 
@@ -444,7 +445,8 @@ def test_a_handler_may_take_the_signal(horse: Rider) -> None:
 
 def test_threads_left_behind_are_refused(horse: Rider) -> None:
     """After an attempt has ended no frame of it is sent, also when a thread of its handler goes on."""
-    assert horse.run("test.thread")["kind"] == "returned"
+    ended = horse.run("test.thread")
+    assert (ended["kind"], ended["threads"]) == ("returned", 1)
     horse.start("test.echo", attempt=2)
     assert [frame["attempt"] for frame in horse.until(*ENDINGS)] == [2, 2]
 

@@ -55,9 +55,7 @@ def test_the_outlook_names_the_time_or_the_command(state: State, around: Around,
 
 def test_the_outlook_names_the_clocks_that_are_on() -> None:
     """What else may end a running attempt, and what may put its end off."""
-    clocked = replace(
-        task(State.PROCESSING), policy=Policy(stall_timeout=60_000, extend_by=1_000, max_runtime=9_000_000)
-    )
+    clocked = replace(task(State.PROCESSING), policy=Policy(stall_timeout=60_000, extend_by=1))
     told = outlook(clocked, Around(NOW))
     assert told.endswith(", later while it reports progress, or after 60 s without progress")
     assert "progress" not in outlook(task(State.PROCESSING), Around(NOW))

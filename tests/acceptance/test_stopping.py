@@ -1,6 +1,7 @@
 """How running handlers are stopped, by people and by clocks, with real workers; each ends with the audit."""
 
 import json
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -89,7 +90,7 @@ def test_a_loop_of_c_is_killed_with_all_that_it_started(fleet: Fleet, client: Cl
     ended(client, task_id, "CANCELLED")
     assert 0.5 <= seconds_between(client, task_id, "CANCEL", "STOPPED") < 0.5 + 2
     told = entry_of(client, task_id, "STOPPED").message
-    assert told.startswith("cancelled: killed with SIGKILL after 0.")
+    assert without_seconds(told) == "cancelled: killed with SIGKILL after N s"
     for pid in pids:
         eventually(lambda pid=pid: assert_gone(pid))
     following = client.submit("test.echo", {"value": 7}).task_id
@@ -118,14 +119,18 @@ def test_the_history_says_how_a_handler_stopped(halting: Callable[..., None], cl
         ended(client, task_id, "PAUSED", "CANCELLED")
         told.append(client.history(task_id)[-1].message)
     expected = [
-        "paused: stopped when asked after 0.",
-        "cancelled: stopped by an exception raised in it after 0.",
-        "cancelled: killed with SIGKILL after 0.",
-        "returned 0.",
+        "paused: stopped when asked after N s",
+        "cancelled: stopped by an exception raised in it after N s",
+        "cancelled: killed with SIGKILL after N s",
+        "returned N s after it was asked to stop",
     ]
-    assert [message[: len(start)] for message, start in zip(told, expected, strict=True)] == expected
-    assert all(" s" in message for message in told)
+    assert [without_seconds(message) for message in told] == expected
     assert_clean(client, fleet, *ids)
+
+
+def without_seconds(message: str) -> str:
+    """Return a message with N for how long it took, which must be there."""
+    return re.sub(r"\b\d+\.\d s\b", "N s", message)
 
 
 def assert_begun(client: Client, task_id: str, sign: str) -> None:
@@ -234,7 +239,7 @@ def test_a_silent_handler_is_stopped(halting: Callable[..., None], client: Clien
     for task_id in (stalled, asked):
         entry = entry_of(client, task_id, "TIMEOUT")
         assert entry.reason == "stalled"
-        assert entry.message.startswith("no progress for 1 s: stopped by an exception raised in it after ")
+        assert entry.message.startswith("no progress for 1 s: stopped ")
         assert 1 <= seconds_between(client, task_id, "START", "TIMEOUT") < 5
     client.cancel(asked)
     for task_id in busy:
@@ -253,7 +258,7 @@ def test_an_attempt_that_makes_progress_is_extended(halting: Callable[..., None]
     task = ended(client, endless, "TIMEOUT_CANCELLED")
     entry = entry_of(client, endless, "TIMEOUT")
     assert (task.attempt, entry.reason) == (1, "deadline")
-    assert entry.message.startswith("ran longer than allowed, 2.5 s: stopped by an exception")
+    assert entry.message.startswith("ran longer than allowed, 2.5 s: stopped ")
     assert 2.4 <= seconds_between(client, endless, "START", "TIMEOUT") < 5
     ended(client, silent, "TIMEOUT_CANCELLED")
     assert "ran longer than allowed, 1 s: " in entry_of(client, silent, "TIMEOUT").message
@@ -275,8 +280,8 @@ def test_a_timeout_needs_no_signal_and_leaves_no_thread(
     """Nothing of a handler runs on after its timeout, whatever it did to its signals, and wherever it worked."""
     halting(workers=2)
     endings = {
-        "blocked": "killed with SIGKILL after 0.",
-        "ignored": "killed with SIGKILL after 0.",
+        "blocked": "killed with SIGKILL after ",
+        "ignored": "killed with SIGKILL after ",
         "thread": "stopped by an exception raised in it, and its process killed with the threads that it left after ",
     }
     ids = {how: client.submit("halt.deaf", {"trace": str(trace), "how": how}).task_id for how in endings}

@@ -25,6 +25,7 @@ class Attempt:
         self.stop_asked: str | None = None  # why, once it was asked to stop
         self.is_forced = False  # asked for the second time, or for a reason that waits for nothing
         self.has_checkpoint = False
+        self.is_interrupted = False  # the last stop was raised by the signal, not by a call of the context
         self._channel = channel
         self._lock = threading.Lock()
         self._sender: int | None = None  # the thread whose frame is on its way
@@ -39,11 +40,13 @@ class Attempt:
     def check(self) -> None:
         """Raise TaskStopped if the attempt was asked to stop; one that saves its work may first get to do so."""
         if self.stop_asked is not None and (self.is_forced or not self.has_checkpoint):
+            self.is_interrupted = False
             raise TaskStopped(self.stop_asked)
 
     def check_saved(self) -> None:
         """Raise TaskStopped if the attempt was asked to stop, now that its work is saved."""
         if self.stop_asked is not None:
+            self.is_interrupted = False
             raise TaskStopped(self.stop_asked)
 
     def send(self, kind: str, **fields: object) -> None:
@@ -76,8 +79,9 @@ class Attempt:
             return  # not in `call`, or its function has returned
         if self._sender == threading.get_ident():
             self._is_held_back = True
-        else:
-            self.check()
+        elif self.stop_asked is not None and self.is_forced:
+            self.is_interrupted = True
+            raise TaskStopped(self.stop_asked)
 
 
 _CALL = Attempt.call.__code__

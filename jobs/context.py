@@ -38,9 +38,9 @@ class Context:
     """One attempt as its handler sees it.
 
     `progress`, `check` and `checkpoint` raise TaskStopped once the attempt was asked to stop (cancel, pause,
-    timeout, shutdown); clean up and let it pass. For a pause and a shutdown, a handler that saved a checkpoint before
-    is first given the grace to reach its next one. Every call that reports raises StaleAttempt when a thread makes it
-    after the handler has ended.
+    timeout, stall, shutdown); clean up and let it pass. For a pause and a shutdown, a handler that saved a checkpoint
+    before is first given the grace to reach its next one. Every call that reports raises StaleAttempt when a thread
+    makes it after the handler has ended.
     """
 
     task_id: str

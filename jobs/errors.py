@@ -145,7 +145,10 @@ class InvalidHandler(GhostlessError):
 
 
 class RetryLater(Exception):
-    """Raised by a handler: this attempt failed, try again no sooner than `seconds` from now."""
+    """Raised by a handler: this attempt failed, try again no sooner than `seconds` from now, from 0 to 31622400.
+
+    Less counts as 0, more as the most, and what is no number as 0; the history says so then.
+    """
 
     def __init__(self, seconds: float, message: str = "") -> None:
         self.seconds = seconds

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,11 @@ class Runner:
         self._types, self._artifacts, self._send = types, artifacts, send
         self._models: dict[str, object] = {}
         self._helpers = offspring(os.getpid())  # started by modules and setups; they belong to the horse
+        self._threads = set(threading.enumerate())  # likewise
 
     def run(self, attempt: Attempt, order: Frame) -> Mapping[str, Any]:
         """Run one attempt as the worker ordered it; return the frame that says how it ended. Raises nothing."""
+        self._threads = set(threading.enumerate())
         task_type = self._types.get(order["type"])
         if task_type is None:
             names = ", ".join(sorted(known.name for known in self._types)) or "none"
@@ -65,6 +68,10 @@ class Runner:
         if has_children(os.getpid()):
             end(offspring(os.getpid()) - self._helpers)
 
+    def threads_left(self) -> int:
+        """Return how many threads the handler started that still run: nothing can end them but the process' end."""
+        return len(set(threading.enumerate()) - self._threads)
+
     def tear_down(self) -> list[BaseException]:
         """Run the teardown of each type that was set up; return what they raised."""
         return [error for name, model in self._models.items() if (error := self._torn_down(name, model))]
@@ -78,6 +85,7 @@ class Runner:
             tmpdir=Path(order["tmpdir"]),
             artifacts=self._artifacts,
         )
+        attempt.send("started")
         result = attempt.call(_await_or_return, task_type.handler, context, params)
         try:
             return to_json("result", result)
@@ -94,6 +102,7 @@ class Runner:
         self._models[task_type.name] = _model_of(task_type, call)
         if task_type.setup:
             self._helpers = offspring(os.getpid())
+            self._threads = set(threading.enumerate())
         self._send({"kind": "setup done", "type": task_type.name})
 
     def _torn_down(self, name: str, model: object) -> BaseException | None:
@@ -139,7 +148,12 @@ def _ending(error: BaseException, task_type: TaskType, attempt: Attempt) -> Mapp
     """Decide how an attempt ended that did not return a result."""
     cause = error.__cause__ or error
     if _is_stop(error) and attempt.stop_asked is not None:
-        return {"kind": "stopped", "why": attempt.stop_asked, "checkpointed": attempt.has_checkpoint}
+        return {
+            "kind": "stopped",
+            "why": attempt.stop_asked,
+            "checkpointed": attempt.has_checkpoint,
+            "interrupted": attempt.is_interrupted,
+        }
     if isinstance(error, _Refused):
         return describe(error.reason, message_of(cause))
     reason, prefix = "exception", ""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..statemachine import FINAL, TABLE, Event, Reason, State
+from ..statemachine import FINAL, TABLE, Event, Policy, Reason, State
 from .circumstances import Circumstances
 from .fleet import Member
 from .model import Entry
@@ -191,10 +191,15 @@ def _processing(around: Circumstances) -> _Account:
         return _silent(around)
     return _Account(
         f"the worker {task.worker_id} runs attempt {task.attempt}",
-        "it ends by itself, or its worker stops it",
+        f"it ends by itself, or its worker stops it{_limits(task.policy)}",
         task.timeout_at,
         _signs_of_life(around),
     )
+
+
+def _limits(policy: Policy) -> str:
+    extended = ", later while it reports progress" if policy.extend_by else ""
+    return extended + (f", or after {duration(policy.stall_timeout)} without progress" if policy.stall_timeout else "")
 
 
 def _stopping(around: Circumstances) -> _Account:

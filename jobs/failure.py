@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final
 
+from .bounds import WAIT, fault
 from .errors import RetryLater
 from .values import cut, cut_middle
 
 MESSAGE_LIMIT: Final = 2048
 ERROR_LIMIT: Final = 64 * 1024
-LONGEST_WAIT: Final = 366 * 86_400.0
-"""Seconds that a handler may ask to wait for its next attempt."""
 
 
 def describe(reason: str, message: str) -> Mapping[str, Any]:
@@ -22,13 +21,17 @@ def describe(reason: str, message: str) -> Mapping[str, Any]:
 
 def describe_error(error: BaseException, reason: str, prefix: str, *, retryable: bool) -> Mapping[str, Any]:
     """Return the frame of an exception from user code."""
+    wish: object = getattr(error, "seconds", None) if isinstance(error, RetryLater) else 0
+    wrong = fault(wish, WAIT)
+    if wrong:
+        prefix += f"RetryLater seconds: {wrong}: "
     return {
         "kind": "raised",
         "reason": reason,
         "message": cut(prefix + message_of(error), MESSAGE_LIMIT),
         "error": traceback_of(error),
         "retryable": retryable,
-        "asked": _asked(error),
+        "asked": round(1000 * WAIT.nearest(wish)),
     }
 
 
@@ -57,13 +60,3 @@ def _users_part(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None and frames.tb_frame.f_globals.get("__package__") == __package__:
         frames = frames.tb_next
     return frames
-
-
-def _asked(error: BaseException) -> int:
-    """Return the delay in ms that the handler asked for; one that cannot be used is none."""
-    if not isinstance(error, RetryLater):
-        return 0
-    try:
-        return round(min(max(0.0, float(error.seconds)), LONGEST_WAIT) * 1000)
-    except (TypeError, ValueError, OverflowError):
-        return 0

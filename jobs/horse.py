@@ -78,7 +78,7 @@ class Horse:
         runner.end_what_handlers_started()
         _flush_output()
         os.fchdir(self._home)  # the handler may have gone to its temporary folder, which the worker removes
-        attempt.finish(**ending)
+        attempt.finish(**ending, threads=runner.threads_left())
 
     def _exit(self, runner: Runner) -> int:
         for error in runner.tear_down():

@@ -65,8 +65,8 @@ class Task:
 
     @property
     def version(self) -> str:
-        """Changes with every change of what is shown: the newest entry and the newest progress or parking."""
-        return f"{self.cursor}.{max(self.progress_at or 0, self.parked_at or 0)}"
+        """Changes with every change of what is shown: the newest entry, progress or parking, and the deadline."""
+        return f"{self.cursor}.{max(self.progress_at or 0, self.parked_at or 0)}.{self.timeout_at or 0}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the public view, ready for JSON."""
@@ -87,7 +87,7 @@ def _scalars(stored: Mapping[str, str]) -> dict[str, Any]:
         "type": stored["type"],
         "queue": stored["queue"],
         "state": State(stored["state"]),
-        "policy": Policy.unpack(stored["policy"]),
+        "policy": Policy.unpack(stored["policy"], stored.get("clocks", "")),
         "progress": float(stored["progress"]) if "progress" in stored else None,
         "cursor": stored.get(f"h{stored.get('entries', 0)}", ""),
         **{name: int(stored[name]) for name in _INTEGERS},

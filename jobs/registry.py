@@ -106,6 +106,9 @@ class Registry:
         backoff: float = 2.0,
         backoff_cap: float = 600.0,
         retention: float = 604_800.0,
+        stall_timeout: float = 0,
+        extend_by: float = 0,
+        max_runtime: float = 0,
         never_retry: tuple[type[Exception], ...] = (),
         setup: Callable[[], object] | None = None,
         teardown: Callable[[Any], None] | None = None,
@@ -113,11 +116,19 @@ class Registry:
         """Register the decorated function as the handler of the task type `name`; the function stays as it is.
 
         Its first parameter is the Context; the others, which must be annotated, are the params of a task. Times are
-        seconds: `timeout` is the longest run of one attempt, `backoff` the base and `backoff_cap` the longest of the
-        pauses between attempts, `retention` how long a finished task is kept. `max_retries`, `max_timeouts` and
-        `max_losses` are how many further attempts follow failures, timeouts and lost processes. Exceptions of
-        `never_retry` are final. `setup` runs once a process, and what it returns is `ctx.model`; `teardown` gets that
-        before the process ends. Raises InvalidHandler for whatever cannot be used.
+        seconds. `timeout` is the longest run of one attempt, its setup included, from 0.001 to 604800; `backoff` the
+        base and `backoff_cap` the longest of the pauses between attempts, from 0 to 604800; `retention` how long a
+        finished task is kept, from 60 to 31622400. `max_retries`, `max_timeouts` and `max_losses` are how many
+        further attempts follow failures, timeouts and lost processes, from 0 to 1000.
+
+        `stall_timeout` is the longest silence of a handler: an attempt that sends no progress, checkpoint or stage for
+        so long is stopped, and counts as timed out. It runs from the first line of the handler on; log lines do not
+        count. With `extend_by`, an attempt that reported so at least once before its timeout gets so many seconds
+        more, and so on each time, up to `max_runtime` seconds from its start. Each is from 1 to 604800; 0, the
+        default, is none.
+
+        Exceptions of `never_retry` are final. `setup` runs once a process, and what it returns is `ctx.model`;
+        `teardown` gets that before the process ends. Raises InvalidHandler for whatever cannot be used.
         """
         check_name(name, "name", name)
         check_name(name, "queue", queue)
@@ -130,6 +141,9 @@ class Registry:
             backoff=backoff,
             backoff_cap=backoff_cap,
             retention=retention,
+            stall_timeout=stall_timeout,
+            extend_by=extend_by,
+            max_runtime=max_runtime,
         )
         check_never_retry(name, never_retry)
         check_setup(name, "setup", setup)

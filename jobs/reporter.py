@@ -80,6 +80,7 @@ class Reporter(threading.Thread):
         self._changed = threading.Condition()
         self._held: Held | None = None
         self._outbox = _Outbox()
+        self._longest_run: int | None = None
         self._hinted = ""
         self._beat_due = 0.0
         self._sending = False
@@ -98,6 +99,7 @@ class Reporter(threading.Thread):
                 return
             self._held, self.state, self.is_lost = held, state, False
             self._outbox = _Outbox()
+            self._longest_run = None
             self.renewed_at = since
             was_hinted = self._hinted == held.task_id
             self._beat_due = 0.0 if was_hinted else self.renewed_at + self._store.settings.beat
@@ -133,6 +135,13 @@ class Reporter(threading.Thread):
             if self._held:
                 self._outbox.lines.append(line)
                 self._changed.notify_all()
+
+    def extend(self, longest_run: int) -> None:
+        """Report at once, and again with each beat, that the attempt may run for so many ms from its start."""
+        with self._changed:
+            self._longest_run = longest_run
+            self._beat_due = 0.0
+            self._changed.notify_all()
 
     def look_at(self, task_id: str) -> None:
         """Look at the state of this task at once, or as soon as it is held, instead of with the next beat."""
@@ -197,18 +206,19 @@ class Reporter(threading.Thread):
         return bool(self._stopping or (self._held and self._outbox) or time.monotonic() >= self._beat_due)
 
     def _send_all(self) -> None:
-        held = self._held
+        with self._changed:
+            held, longest_run = self._held, self._longest_run
         beat_is_due = time.monotonic() >= self._beat_due
         if held and not self.is_lost:
-            self._send(held, beat_is_due)
+            if beat_is_due:
+                self._write(held, lambda: self._store.heartbeat(held, longest_run))
+            self._send_reports(held)
         if beat_is_due:
             self._on_beat()
             self.answered_at = time.monotonic()
             self._beat_due = time.monotonic() + self._store.settings.beat
 
-    def _send(self, held: Held, beat_is_due: bool) -> None:
-        if beat_is_due:
-            self._write(held, lambda: self._store.heartbeat(held))
+    def _send_reports(self, held: Held) -> None:
         while not self.is_lost and (report := self._take(held)):
             try:
                 self._write(held, lambda report=report: self._call(held, report))

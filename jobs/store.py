@@ -57,6 +57,7 @@ class Store:
         self.keys = Keys(settings.prefix)
         self._scripts = Scripts(redis, self.keys)
         self._lease = round(settings.lease * 1000)
+        self._patience = round(1000 * (3 * settings.grace + settings.lease))  # beyond a deadline, before others step in
 
     # Submitting
 
@@ -73,10 +74,11 @@ class Store:
         ]
 
     def _submit_call(self, task: Submission) -> Call:
+        policy, clocks = task.policy.pack_in_two()
         arguments = (
-            task.type, task.queue, task.owner, task.policy.pack(), task.params_json, task.metadata_json,
+            task.type, task.queue, task.owner, policy, task.params_json, task.metadata_json,
             task.fingerprint, task.delay, task.run_at, task.idempotency_key, round(self.settings.idempotency * 1000),
-            secrets.token_hex(4), task.actor, Reason.USER,
+            secrets.token_hex(4), task.actor, Reason.USER, clocks,
         )  # fmt: skip
         return "submit", [self.keys.task(task.task_id)], arguments
 
@@ -86,18 +88,24 @@ class Store:
         """Start the next task of the claim's queues, or tell why there is none."""
         lists = [self.keys.rq_queue(queue) for queue in claim.queues]
         asked_at = time.monotonic()
-        reply = self._scripts.call("claim", lists, (claim.worker_id, claim.token, self._lease, claim.packed_types))
+        reply = self._scripts.call(
+            "claim", lists, (claim.worker_id, claim.token, self._lease, claim.packed_types, self._patience)
+        )
         return self._read_claim(reply, asked_at)
 
     def start(self, task_id: str, worker_id: str, token: str) -> ClaimReply:
         """Start one given task whose ticket was popped elsewhere, or tell that it is not PENDING."""
         asked_at = time.monotonic()
-        reply = self._scripts.call("start", [self.keys.task(task_id)], (worker_id, token, self._lease))
+        arguments = (worker_id, token, self._lease, self._patience)
+        reply = self._scripts.call("start", [self.keys.task(task_id)], arguments)
         return self._read_claim(reply, asked_at)
 
-    def heartbeat(self, held: Held) -> Answer:
-        """Renew the lease; the answer tells the state. Raises StaleAttempt, TaskNotFound."""
-        return self._write(held, "heartbeat", self._lease)
+    def heartbeat(self, held: Held, longest_run: int | None = None) -> Answer:
+        """Renew the lease; the answer tells the state. Raises StaleAttempt, TaskNotFound.
+
+        `longest_run` is what the attempt may run, in ms from its start, when it got more than its timeout.
+        """
+        return self._write(held, "heartbeat", self._lease, "" if longest_run is None else longest_run)
 
     def progress(self, held: Held, fraction: float, message: str) -> Answer:
         """Note how far the attempt is. Raises StaleAttempt, TaskNotFound."""
@@ -146,7 +154,7 @@ class Store:
             held.attempt, held.token, ending.event, actor, ending.reason, ending.message, ending.text,
             int(ending.retryable), ending.asked, jitter,
             claim.worker_id if claim else "", claim.token if claim else "", self._lease,
-            claim.packed_types if claim else "",
+            claim.packed_types if claim else "", self._patience,
         )  # fmt: skip
         asked_at = time.monotonic()
         reply = self._scripts.call("finish", [self.keys.task(held.task_id), *queues], arguments)
@@ -253,11 +261,9 @@ class Store:
         Without `findings` (worker -> what it answered) those whose worker can be asked for its health are left to
         the next call, and named in `to_ask`; with them, be they ever so few, no task is left.
         """
-        settings = self.settings
-        patience = round(1000 * (3 * settings.grace + settings.lease))
-        gap = round(1000 * settings.longest_gap)
+        gap = round(1000 * self.settings.longest_gap)
         known = "" if findings is None else json.dumps(findings)
-        arguments = (actor, BATCH, self._lease, gap, patience, secrets.randbits(31), known)
+        arguments = (actor, BATCH, self._lease, gap, self._patience, secrets.randbits(31), known)
         looked_at, moved, to_ask, *problems = self._scripts.call("sweep", (), arguments)
         return Swept(looked_at, moved, tuple(problems), dict(zip(to_ask[::2], to_ask[1::2], strict=True)))
 

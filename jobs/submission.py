@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ..statemachine import Policy
+from . import bounds
+from .bounds import Bounds
 from .catalog import PublishedType
 from .errors import Fault, InvalidTask
 from .messages import Submission
 from .names import ID, NAME
-from .terms import LONGEST_ATTEMPT
 from .values import InvalidValue, shown, to_json
-
-LONGEST_WAIT = 366 * 86_400.0
-"""Seconds into the future that a task may be scheduled at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +30,7 @@ class Request:
     delay: float | None = None
     run_at: float | None = None
     timeout: float | None = None
+    stall_timeout: float | None = None
     max_retries: int | None = None
     owner: str | None = None
     metadata: Any = None
@@ -48,7 +47,7 @@ class Request:
             task_id=self.id or new_id(),
             type=self.type,
             queue=self.queue or kind.queue,
-            policy=self._policy(kind.policy),
+            policy=self._policy(kind),
             params_json=params_json,
             fingerprint=_fingerprint(self.type, params_json),
             owner=self.owner or "",
@@ -67,22 +66,34 @@ class Request:
             ("queue", _not_matching(self.queue, NAME, optional=True)),
             ("owner", _not_text(self.owner, 64)),
             ("idempotency_key", _not_text(self.idempotency_key, 255)),
-            ("delay", _not_number(self.delay, 0, LONGEST_WAIT)),
+            ("delay", _outside(self.delay, bounds.WAIT)),
             ("run_at", self._run_at_fault()),
-            ("timeout", _not_number(self.timeout, 0.001, LONGEST_ATTEMPT)),
-            ("max_retries", _not_count(self.max_retries, 1000)),
+            ("timeout", _outside(self.timeout, bounds.TIMEOUT)),
+            ("stall_timeout", _outside(self.stall_timeout, bounds.CLOCK)),
+            ("max_retries", _outside(self.max_retries, bounds.ATTEMPTS)),
         ]
 
     def _run_at_fault(self) -> str:
         if self.run_at is not None and self.delay is not None:
             return "give either delay or run_at"
         # Only a bound against nonsense; when the task is due is for Redis' clock to say.
-        return _not_number(self.run_at, 1, time.time() + LONGEST_WAIT)
+        return _outside(self.run_at, bounds.Seconds(1, time.time() + bounds.WAIT.most))
 
-    def _policy(self, policy: Policy) -> Policy:
-        if self.timeout is not None:
-            policy = replace(policy, timeout=round(self.timeout * 1000))
-        return policy if self.max_retries is None else replace(policy, max_retries=self.max_retries)
+    def _policy(self, kind: PublishedType) -> Policy:
+        wanted = {
+            "timeout": _milliseconds(self.timeout),
+            "stall_timeout": _milliseconds(self.stall_timeout),
+            "max_retries": self.max_retries,
+        }
+        policy = replace(kind.policy, **{name: value for name, value in wanted.items() if value is not None})
+        if 0 < policy.max_runtime < policy.timeout:
+            longest = f"at most {policy.max_runtime / 1000:g} s, the max_runtime of {kind.name}"
+            raise InvalidTask([Fault("timeout", f"expected {longest}, got {shown(self.timeout)}")])
+        return policy
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
 
 
 def new_id() -> str:
@@ -127,16 +138,5 @@ def _not_text(value: object, longest: int) -> str:
     return f"expected 1 to {longest} bytes of printable text, got {shown(value)}"
 
 
-def _not_number(value: object, least: float, most: float) -> str:
-    if value is None:
-        return ""
-    # NaN is in no range, and infinity above every one.
-    if isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most:
-        return ""
-    return f"expected a number of seconds from {least:g} to {most:g}, got {shown(value)}"
-
-
-def _not_count(value: object, most: int) -> str:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most):
-        return ""
-    return f"expected a whole number from 0 to {most}, got {shown(value)}"
+def _outside(value: object, allowed: Bounds) -> str:
+    return "" if value is None else bounds.fault(value, allowed)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..statemachine import Event, Reason, State
+from .clocks import Clocks
 from .errors import CorruptRecord, GhostlessError
 from .horse_process import Horse
 from .messages import Answer, Claim, Claimed, ClaimReply, Ending
@@ -58,15 +59,19 @@ class _Stop:
     forced: bool = False
 
 
+_PROGRESS = {"progress", "checkpoint", "stage"}
+"""Frames by which a handler proves that its work goes on; a line of its log does not."""
+
 _ENDINGS: Mapping[str, tuple[Event, Reason, str]] = {
     "cancel": (Event.STOPPED, Reason.USER, "cancelled"),
     "pause": (Event.SUSPEND, Reason.USER, "paused"),
     "shutdown": (Event.SUSPEND, Reason.SHUTDOWN, "the worker shuts down"),
-    "timeout": (Event.TIMEOUT, Reason.DEADLINE, "ran longer than allowed"),
+    "timeout": (Event.TIMEOUT, Reason.DEADLINE, "ran longer than allowed, {run:g} s"),
+    "stall": (Event.TIMEOUT, Reason.STALLED, "no progress for {silence:g} s"),
     "lease": (Event.SUSPEND, Reason.HEARTBEAT_LOST, "Redis was out of reach for the length of the lease"),
 }
 
-_STRENGTH = {"pause": 0, "shutdown": 1, "timeout": 2, "cancel": 3, "lease": 4}
+_STRENGTH = {"pause": 0, "shutdown": 1, "timeout": 2, "stall": 2, "cancel": 3, "lease": 4}
 """A stronger reason to stop replaces a weaker one that is under way."""
 
 _WISHED_BY_STATE = {State.CANCELLING: "cancel", State.PAUSING: "pause"}
@@ -83,9 +88,13 @@ class Supervisor:
     shutdown: Shutdown
     wake_fd: int
     tmpdir: Path
-    _started_at: float = field(default_factory=time.monotonic)
+    _clocks: Clocks = field(init=False)
+    _has_saved: bool = False  # a checkpoint, in this attempt
     _stop: _Stop | None = None
     _told: float = -1.0
+
+    def __post_init__(self) -> None:
+        self._clocks = Clocks(self.claimed.task.policy, time.monotonic())
 
     def run(self) -> Ending | None:
         """Run the handler to its end; None when the attempt was given away meanwhile."""
@@ -137,7 +146,11 @@ class Supervisor:
         held = self.claimed.held
         if frame.get("task_id") != held.task_id or frame.get("attempt") != held.attempt:
             return None
+        if frame["kind"] in _PROGRESS:
+            self._clocks.report(time.monotonic())
         match frame["kind"]:
+            case "started":
+                self._clocks.begin(time.monotonic())
             case "progress":
                 self.reporter.progress(frame["fraction"], frame["message"])
             case "log":
@@ -145,6 +158,7 @@ class Supervisor:
             case "stage":
                 self.reporter.stage(frame["name"])
             case "checkpoint":
+                self._has_saved = True
                 self.reporter.checkpoint(frame["value"])
             case _:
                 self.horse.catch_up()
@@ -152,17 +166,30 @@ class Supervisor:
         return None
 
     def _ended(self, frame: Mapping[str, Any]) -> Ending:
+        if self._stop and frame["threads"]:
+            self.horse.kill()  # or the threads that the handler left could meet the next attempt
         if frame["kind"] == "returned":
-            return Ending(Event.COMPLETE, Reason.POLICY, text=frame["result"])
+            told = f"returned {self._since_asked(self._stop)} after it was asked to stop" if self._stop else ""
+            return Ending(Event.COMPLETE, Reason.POLICY, told, frame["result"])
         if frame["kind"] == "raised":
             return _failure(frame)
-        return self._stopped("stopped when asked")
+        how = "stopped by an exception raised in it" if frame["interrupted"] else "stopped when asked"
+        left = ", and its process killed with the threads that it left" if frame["threads"] else ""
+        return self._stopped(how + left)
 
     def _stopped(self, how: str) -> Ending:
         stop = self._stop or _Stop("shutdown", time.monotonic(), 0, 0)
         event, reason, why = _ENDINGS[stop.why]
+        why = why.format(run=self._clocks.run / 1000, silence=self._clocks.policy.stall_timeout / 1000)
         where = f" in the setup of {self.horse.setting_up}" if self.horse.setting_up else ""
-        return Ending(event, reason, f"{why}: {how}{where} after {time.monotonic() - stop.asked_at:.1f} s")
+        told = f"{why}: {how}{where} after {self._since_asked(stop)}"
+        if event is Event.SUSPEND and not self._has_saved and self.claimed.checkpoint is None:
+            told += "; it saved no checkpoint and starts anew"
+        return Ending(event, reason, told)
+
+    @staticmethod
+    def _since_asked(stop: _Stop) -> str:
+        return f"{time.monotonic() - stop.asked_at:.1f} s"
 
     def _died(self) -> Ending:
         # What the horse sent before it died counts: its last frames may hold the result.
@@ -185,17 +212,16 @@ class Supervisor:
         if stop:
             times.append(stop.kill_at if stop.forced else stop.force_at)
         else:
-            times.append(self._times_out_at())
+            times.append(self._clocks.next_at)
             times += [] if self.shutdown.stop_at is None else [self.shutdown.stop_at]
         return max(0.0, min(times) - time.monotonic())
 
     def _lease_ends_at(self) -> float:
         return self.reporter.renewed_at + LEASE_SHARE * self.settings.lease
 
-    def _times_out_at(self) -> float:
-        return self._started_at + self.claimed.task.policy.timeout / 1000
-
     def _enforce(self, now: float) -> Ending | None:
+        if self._stop is None and self._clocks.extend(now):
+            self.reporter.extend(self._clocks.run)
         why = self._reason_to_stop(now)
         if why and (self._stop is None or _STRENGTH[why] > _STRENGTH[self._stop.why]):
             self._begin_stop(why, now)
@@ -216,15 +242,16 @@ class Supervisor:
         reasons = {
             "lease": now >= self._lease_ends_at(),
             "cancel": wished == "cancel",
-            "timeout": now >= self._times_out_at(),
+            "timeout": now >= self._clocks.ends_at,
+            "stall": now >= self._clocks.silent_until,
             "shutdown": shuts_down,
             "pause": wished == "pause",
         }
         return next((why for why, holds in reasons.items() if holds), None)
 
     def _begin_stop(self, why: str, now: float) -> None:
-        # Who is to go on later first gets the chance to reach its next checkpoint.
-        waits = self.settings.grace if why in ("pause", "shutdown") else 0.0
+        # Who is to go on later, and saves its work, first gets the chance to reach its next checkpoint.
+        waits = self.settings.grace if why in ("pause", "shutdown") and self._has_saved else 0.0
         self._stop = _Stop(why, now, now + waits, now + waits + self.settings.grace, forced=waits == 0)
         self._ask(self._stop)
 

@@ -1,19 +1,29 @@
 """The checks of what `@task` is given: everything wrong is refused where it is written."""
 
 import inspect
-import math
+from collections.abc import Mapping
 from typing import Final, cast
 
 from ..statemachine import Policy
+from . import bounds
+from .bounds import Bounds, Seconds
 from .errors import InvalidHandler
 from .names import NAME
 from .values import shown
 
-LONGEST_ATTEMPT: Final = 7 * 86_400.0
-SHORTEST_RETENTION: Final = 60.0
-LONGEST_RETENTION: Final = 366 * 86_400.0
-MOST_ATTEMPTS: Final = 1000
-"""With these bounds the packed policy stays under 64 bytes, which keeps a task's hash small in Redis."""
+_TERMS: Final[Mapping[str, tuple[str, Bounds]]] = {
+    "timeout": ("timeout", bounds.TIMEOUT),
+    "max_retries": ("max_retries", bounds.ATTEMPTS),
+    "max_timeouts": ("max_timeouts", bounds.ATTEMPTS),
+    "max_losses": ("max_losses", bounds.ATTEMPTS),
+    "backoff": ("backoff_base", bounds.BACKOFF),
+    "backoff_cap": ("backoff_cap", bounds.BACKOFF),
+    "retention": ("retention", bounds.RETENTION),
+    "stall_timeout": ("stall_timeout", bounds.CLOCK),
+    "extend_by": ("extend_by", bounds.CLOCK),
+    "max_runtime": ("max_runtime", bounds.CLOCK),
+}
+"""Argument of the decorator -> field of the policy, and its range."""
 
 
 def check_name(task_type: object, argument: str, value: object) -> None:
@@ -22,39 +32,34 @@ def check_name(task_type: object, argument: str, value: object) -> None:
         raise refusal(task_type, argument, "1 to 64 of the characters A-Z a-z 0-9 . _ -", shown(value))
 
 
-def policy_of(
-    task_type: str,
-    *,
-    timeout: float,
-    max_retries: int,
-    max_timeouts: int,
-    max_losses: int,
-    backoff: float,
-    backoff_cap: float,
-    retention: float,
-) -> Policy:
-    """Return the policy in integer milliseconds of times in seconds. Raises InvalidHandler."""
+def policy_of(task_type: str, **given: float) -> Policy:
+    """Return the policy in integer milliseconds of the decorator's times in seconds. Raises InvalidHandler."""
+    values = {_TERMS[argument][0]: _checked(task_type, argument, value) for argument, value in given.items()}
+    _check_clocks(task_type, given)
+    return Policy(**values)
 
-    def count(argument: str, value: object) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_ATTEMPTS:
-            raise refusal(task_type, argument, f"a whole number from 0 to {MOST_ATTEMPTS}", shown(value))
-        return value
 
-    def milliseconds(argument: str, value: object, least: float, most: float) -> int:
-        seconds = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-        if not least <= seconds <= most:
-            raise refusal(task_type, argument, f"a number of seconds from {least:g} to {most:g}", shown(value))
-        return round(seconds * 1000)
+def _checked(task_type: str, argument: str, value: float) -> int:
+    _, allowed = _TERMS[argument]
+    if value not in allowed:
+        raise refusal(task_type, argument, str(allowed), shown(value))
+    return round(value * 1000) if isinstance(allowed, Seconds) else int(value)
 
-    return Policy(
-        timeout=milliseconds("timeout", timeout, 0.001, LONGEST_ATTEMPT),
-        max_retries=count("max_retries", max_retries),
-        max_timeouts=count("max_timeouts", max_timeouts),
-        max_losses=count("max_losses", max_losses),
-        backoff_base=milliseconds("backoff", backoff, 0, LONGEST_ATTEMPT),
-        backoff_cap=milliseconds("backoff_cap", backoff_cap, 0, LONGEST_ATTEMPT),
-        retention=milliseconds("retention", retention, SHORTEST_RETENTION, LONGEST_RETENTION),
-    )
+
+def _check_clocks(task_type: str, given: Mapping[str, float]) -> None:
+    """Refuse clocks that make no sense together."""
+    timeout, stall = given["timeout"], given["stall_timeout"]
+    extend_by, max_runtime = given["extend_by"], given["max_runtime"]
+    if extend_by and not max_runtime:
+        raise refusal(task_type, "extend_by", "a max_runtime beside it, which ends the extensions", shown(extend_by))
+    if max_runtime and not extend_by:
+        raise refusal(task_type, "max_runtime", "an extend_by beside it, which leads up to it", shown(max_runtime))
+    if 0 < max_runtime < timeout:
+        raise refusal(task_type, "max_runtime", f"at least the timeout of {timeout:.12g} s", shown(max_runtime))
+    longest = max(timeout, max_runtime)
+    if stall >= longest:
+        expected = f"less than the {longest:.12g} s that an attempt may run at all"
+        raise refusal(task_type, "stall_timeout", expected, shown(stall))
 
 
 def check_never_retry(task_type: str, value: object) -> None:

@@ -4,13 +4,16 @@
 -- KEYS[1..n] list rq:queue:{queue}, in the order in which the worker serves them
 -- ARGV[1] worker id   ARGV[2] token of this claim, hex   ARGV[3] lease, ms
 -- ARGV[4] task types that the worker serves, ",a,b,"; tasks of others at the head of a queue are parked
+-- ARGV[5] ms that the worker may take beyond a deadline to end an attempt itself
 -- returns claimed, fields of the task, id, params, checkpoint
 --       | plain, queue, id of an rq job that is no task, moved to rq's intermediate list
 --       | empty | suspended | more: so many tickets were passed over that it is to be asked again
 -- appends START
 
 local claim = {worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3]), types = ARGV[4]}
+local patience = tonumber(ARGV[5])
 local queues = {}
 for index, list in ipairs(KEYS) do queues[index] = string.sub(list, #key.rq_queue + 1) end
 
+claim.patience = patience
 return claim_next(queues, claim)

@@ -35,7 +35,7 @@ local function remember(claim, what)
   redis.call("SET", key.claim .. claim.worker_id, claim.token .. " " .. what, "PX", CLAIM_TTL)
 end
 
--- `claim`: worker_id, token, lease (ms), types (",a,b,"), ticket_taken (somebody else popped the ticket)
+-- `claim`: worker_id, token, lease (ms), patience (ms), types (",a,b,"), ticket_taken (somebody else popped the ticket)
 local function start(task, claim, now)
   local move = new_move(task)
   task.attempt = task.attempt + 1
@@ -46,6 +46,9 @@ local function start(task, claim, now)
   move.set.worker_id = claim.worker_id
   move.set.started_at = now
   move.set.timeout_at = now + task.policy.timeout
+  -- By which others judge this worker; theirs may be shorter.
+  move.set.lease = claim.lease
+  move.set.patience = claim.patience
   move.delete = {"progress", "progress_at", "message"}
   local problem = commit(move, now, {lease = claim.lease, ticket_taken = claim.ticket_taken})
   if problem then return problem end

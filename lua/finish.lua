@@ -10,6 +10,7 @@
 -- ARGV[10] random number in [0, 1) for the jitter
 -- ARGV[11] worker id  ARGV[12] token of the next claim, hex  ARGV[13] lease, ms
 -- ARGV[14] task types that the worker serves, ",a,b,"
+-- ARGV[15] ms that the worker may take beyond a deadline to end an attempt itself
 -- returns the answer (moved | already | refused | stale | missing, with id, state, attempt, entry),
 --         then the answer of claim, or nothing
 -- appends the event; RETRY, GIVE_UP or PAUSE where the budgets and a pause say so;
@@ -20,6 +21,7 @@ local attempt, token, event = ARGV[1], ARGV[2], ARGV[3]
 local actor, reason, message, text = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local retryable, asked, fraction = ARGV[8] == "1", tonumber(ARGV[9]), tonumber(ARGV[10])
 local next_claim = {worker_id = ARGV[11], token = ARGV[12], lease = tonumber(ARGV[13]), types = ARGV[14]}
+local patience = tonumber(ARGV[15])
 
 -- Whatever else the table allows is not for a worker to say at the end of an attempt.
 local ENDS_ATTEMPT = {
@@ -44,7 +46,7 @@ local function end_attempt(task, now)
       options.at_front = true
     end
   end
-  move.delete = {"worker_id", "timeout_at"}
+  move.delete = {"worker_id", "timeout_at", "lease", "patience"}
   return commit(move, now, options)
 end
 
@@ -75,4 +77,5 @@ local answer = finish()
 if answer.err or #KEYS == 1 then return answer.err and answer or {answer} end
 local queues = {}
 for index = 2, #KEYS do queues[index - 1] = string.sub(KEYS[index], #key.rq_queue + 1) end
+next_claim.patience = patience
 return {answer, claim_next(queues, next_claim)}

@@ -3,13 +3,15 @@
 --
 -- KEYS[1] hash    task:{id}
 -- ARGV[1] worker id   ARGV[2] token of this claim, hex   ARGV[3] lease, ms
+-- ARGV[4] ms that the worker may take beyond a deadline to end an attempt itself
 -- returns claimed, fields of the task, id, params, checkpoint
 --       | refused | missing, with id, state, attempt, entry
 -- appends START
 
 local id = string.sub(KEYS[1], #key.task + 1)
-local claim = {worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3]), ticket_taken = true}
+local claim = {worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3]), patience = tonumber(ARGV[4])}
 
+claim.ticket_taken = true
 local problem = check_types({{key.claim .. claim.worker_id, "string"}})
 if problem then return problem end
 local task, damage = read_task(id)

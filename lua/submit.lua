@@ -6,7 +6,7 @@
 -- ARGV[7] fingerprint of what was asked for, to tell a repeated submit from another one
 -- ARGV[8] delay, ms, or 0         ARGV[9] run at, ms since 1970, or 0
 -- ARGV[10] idempotency key, or "" ARGV[11] its life, ms      ARGV[12] random id for a new database
--- ARGV[13] actor                  ARGV[14] reason
+-- ARGV[13] actor                  ARGV[14] reason            ARGV[15] the policy's clocks, packed, or ""
 -- returns moved | already | conflict | purged, with id, state, attempt, entry
 -- appends SUBMIT
 
@@ -16,6 +16,7 @@ local params, metadata, fingerprint = ARGV[5], ARGV[6], ARGV[7]
 local delay, run_at = tonumber(ARGV[8]), tonumber(ARGV[9])
 local idempotency_key, idempotency_life, epoch = ARGV[10], ARGV[11], ARGV[12]
 local actor, reason = ARGV[13], ARGV[14]
+local clocks = ARGV[15] ~= "" and ARGV[15] or nil
 
 local function answer_existing(task)
   return reply(task.fingerprint == fingerprint and "already" or "conflict", task)
@@ -42,13 +43,14 @@ end
 local now = clock()
 local due_at = run_at > 0 and run_at or now + delay
 local task = {id = id, type = task_type, queue = queue, owner = owner, attempt = 0, entries = 0}
-task.policy = unpack_policy(policy)
+task.policy = unpack_policy(policy, clocks)
 if not task.policy then return damaged("argument policy", #POLICY .. " numbers", policy) end
 local target = due_at > now and State.SCHEDULED or State.PENDING
 local move = {task = task, state = target, delete = {}, steps = {
   {event = Event.SUBMIT, from = "", to = target, actor = actor, reason = reason, message = ""},
 }}
 move.set = {type = task_type, queue = queue, policy = policy, fingerprint = fingerprint, submitted_at = now, attempt = 0}
+move.set.clocks = clocks
 if owner ~= "" then move.set.owner = owner end
 if target == State.SCHEDULED then move.set.due_at = due_at end
 problem = commit(move, now, {due_at = due_at})

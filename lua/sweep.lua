@@ -3,7 +3,8 @@
 --
 -- ARGV[1] actor   ARGV[2] tasks looked at, at most
 -- ARGV[3] lease, ms   ARGV[4] longest pause between two sweeps after which leases are judged, ms
--- ARGV[5] ms that a live worker gets beyond a deadline to end the attempt itself
+-- ARGV[5] ms that a live worker gets beyond a deadline to end the attempt itself; this and the lease are for tasks
+--         that carry no terms of their worker
 -- ARGV[6] seed for the jitter
 -- ARGV[7] what workers answered that were asked for their health, JSON object worker -> text; empty before any was
 -- returns number looked at, number moved, workers to ask before they are judged (name, address, ...), then what was
@@ -28,12 +29,11 @@ local function judge_from(now)
   return judge
 end
 
--- The time by which a live worker must have ended the attempt itself.
+-- The time by which a live worker must have ended the attempt itself; an extended attempt has a later `timeout_at`.
 local function overdue_from(task)
-  if task.state == State.PROCESSING then
-    return (task.timeout_at or task.entered_at + task.policy.timeout) + patience
-  end
-  return task.entered_at + patience
+  local deadline = task.entered_at
+  if task.state == State.PROCESSING then deadline = task.timeout_at or task.entered_at + task.policy.timeout end
+  return deadline + (task.patience or patience)
 end
 
 local to_ask = {}
@@ -50,8 +50,15 @@ local function must_ask_first(task)
   return true
 end
 
-local function take_away(task, now, alive)
+-- After a gap a worker has one lease of its own to come back, when that is longer than the watchdog's.
+local function judged_from(task, judge)
+  return judge + math.max(0, (task.lease or lease) - lease)
+end
+
+-- `left`: ms that the worker's lease still lasts.
+local function take_away(task, now, left)
   if must_ask_first(task) then return "kept" end
+  local alive = left > 0
   local move = new_move(task)
   local reason, message = Reason.HEARTBEAT_LOST, "no heartbeat from worker " .. (task.worker_id or "?")
   if alive then
@@ -61,10 +68,10 @@ local function take_away(task, now, alive)
   if finding then message = message .. "; health: " .. finding end
   local due_at = end_badly(move, {
     event = Event.TIMEOUT, actor = actor, reason = reason, message = message, retryable = true,
-    -- A live worker learns within a lease that it lost the task, and kills its horse.
-    asked = alive and lease or 0, fraction = math.random(),
+    -- Before its lease would have ended, a live worker learns that it lost the task, and kills its horse.
+    asked = math.max(0, left), fraction = math.random(),
   }, now)
-  move.delete = {"worker_id", "token", "timeout_at"}
+  move.delete = {"worker_id", "token", "timeout_at", "lease", "patience"}
   local refused = commit(move, now, {due_at = due_at})
   if refused then return refused end
   -- What a dead stock worker left: rq would take it for an abandoned job and list it as failed.
@@ -79,9 +86,9 @@ local now = clock()
 local judge = judge_from(now)
 local swept = each_due(key.deadlines, now, limit, RUNNING, function(task)
   local left, overdue = redis.call("PTTL", key.heartbeat .. task.id), overdue_from(task)
-  if left > 0 and now >= overdue then return take_away(task, now, true) end
-  if left <= 0 and now >= judge then return take_away(task, now, false) end
-  local look_at = left > 0 and math.min(now + left, overdue) or judge
+  local judged = judged_from(task, judge)
+  if now >= (left > 0 and overdue or judged) then return take_away(task, now, left) end
+  local look_at = left > 0 and math.min(now + left, overdue) or judged
   redis.call("ZADD", key.deadlines, look_at, task.id)
   return "kept"
 end)

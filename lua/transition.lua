@@ -2,11 +2,11 @@
 -- Nothing is written before everything was checked: Redis keeps the writes of a script that errs half-way.
 
 local TASK_FIELDS = {
-  "state", "type", "queue", "owner", "attempt", "token", "worker_id", "entered_at", "timeout_at",
-  "policy", "failures", "timeouts", "losses", "entries", "fingerprint", "parked_at",
+  "state", "type", "queue", "owner", "attempt", "token", "worker_id", "entered_at", "started_at", "timeout_at",
+  "parked_at", "lease", "patience", "policy", "clocks", "failures", "timeouts", "losses", "entries", "fingerprint",
 }
 local INTEGERS = {"attempt", "failures", "timeouts", "losses", "entries"}
-local TIMES = {"entered_at", "timeout_at", "parked_at"}
+local TIMES = {"entered_at", "started_at", "timeout_at", "parked_at", "lease", "patience"}
 
 local function clock()
   local time = redis.call("TIME")
@@ -24,9 +24,10 @@ local function whole(text)
 end
 
 -- A policy of another version is read too: what it lacks has its default, what is not known here is passed over.
-local function unpack_policy(packed)
+-- `clocks` is its last part, which most tasks lack.
+local function unpack_policy(packed, clocks)
   local policy, position = {}, 0
-  for value in string.gmatch((packed or "") .. ",", "([^,]*),") do
+  for value in string.gmatch((packed or "") .. (clocks and "," .. clocks or "") .. ",", "([^,]*),") do
     position = position + 1
     if not whole(value) then return nil end
     if POLICY[position] then policy[POLICY[position].name] = whole(value) end
@@ -64,7 +65,7 @@ local function read_task(id)
   if not task.entered_at then return nil, damaged(name .. " field entered_at", "a time in ms", task.entered_at) end
   local problem = to_integers(task, name)
   if problem then return nil, problem end
-  task.policy = unpack_policy(task.policy)
+  task.policy = unpack_policy(task.policy, task.clocks)
   if not task.policy then return nil, damaged(name .. " field policy", #POLICY .. " numbers", "something else") end
   return task
 end

@@ -8,12 +8,17 @@ from dataclasses import dataclass, fields
 
 from .events import LOSSES, Event, Reason
 
+CLOCKS = 3
+"""How many of the last fields of a policy are packed apart: most tasks have none of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How long a task may run and how often it is tried. All times are integer milliseconds.
 
-    Stored packed in one short field of the task, in the order of these fields.
+    Stored packed in two short fields of the task, in the order of these fields: `policy` up to `retention`, and
+    `clocks` after it, which is left out while all of them are off. One field of all could exceed the 64 bytes up to
+    which Redis keeps a hash compact.
     """
 
     timeout: int = 1_800_000  # longest run of one attempt
@@ -23,17 +28,26 @@ class Policy:
     backoff_base: int = 2_000
     backoff_cap: int = 600_000
     retention: int = 604_800_000  # how long a final task is kept
+    stall_timeout: int = 0  # longest silence between two reports of progress; 0: any
+    extend_by: int = 0  # what an attempt that made progress gets at its timeout; 0: nothing
+    max_runtime: int = 0  # longest run of one attempt with all that it got; 0: it gets nothing
 
     def pack(self) -> str:
-        """Return the stored form: the values in field order, joined by commas."""
-        return ",".join(str(getattr(self, field.name)) for field in fields(self))
+        """Return the values in field order, joined by commas; clocks are left out while all of them are off."""
+        return ",".join(filter(None, self.pack_in_two()))
+
+    def pack_in_two(self) -> tuple[str, str]:
+        """Return what is stored in the two fields of a task; the second is "" while all clocks are off."""
+        values = [str(getattr(self, field.name)) for field in fields(self)]
+        clocks = values[-CLOCKS:]
+        return ",".join(values[:-CLOCKS]), ",".join(clocks) if clocks != ["0"] * CLOCKS else ""
 
     @classmethod
-    def unpack(cls, packed: str) -> "Policy":
-        """Read the stored form, also of another version: a missing last field has its default, a further one is
-        passed over. Raises ValueError when it is not one.
+    def unpack(cls, packed: str, clocks: str = "") -> "Policy":
+        """Read the packed form, in one or in two, also of another version: a missing last field has its default, a
+        further one is passed over. Raises ValueError when it is not one.
         """
-        values = packed.split(",")
+        values = (f"{packed},{clocks}" if clocks else packed).split(",")
         if not all(value.isascii() and value.isdigit() for value in values):
             raise ValueError(f"expected whole numbers, got {packed!r}")
         return cls(*map(int, values[: len(fields(cls))]))

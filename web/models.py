@@ -9,6 +9,7 @@ from flask import request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from werkzeug.exceptions import RequestEntityTooLarge
 
+from ..jobs import bounds
 from ..jobs.client import PAGE_LIMIT
 from ..jobs.names import ID, NAME
 from ..jobs.submission import Request
@@ -56,17 +57,30 @@ def _moment(value: object) -> float | None:
         raise ValueError("expected a time in ISO 8601 with its zone, like 2030-01-31T08:00:00Z") from error
 
 
+def _within(allowed: bounds.Bounds) -> AfterValidator:
+    """Return the check of a number that may be left out; its message names the range."""
+
+    def check(value: object) -> object:
+        wrong = "" if value is None else bounds.fault(value, allowed)
+        if wrong:
+            raise ValueError(wrong)
+        return value
+
+    return AfterValidator(check)
+
+
 class SubmitBody(Body):
-    """A task to run. Times are seconds; `run_at` may also be ISO 8601 with a zone. Ranges are for the core to check."""
+    """A task to run. Times are seconds; `run_at` may also be ISO 8601 with a zone."""
 
     type: str
     params: dict[str, Any] = {}
     queue: str | None = None
     id: str | None = None
-    delay: float | None = None
+    delay: Annotated[Any, _within(bounds.WAIT)] = None
     run_at: Annotated[float | None, BeforeValidator(_moment)] = None
-    timeout: float | None = None
-    max_retries: int | None = None
+    timeout: Annotated[Any, _within(bounds.TIMEOUT)] = None
+    stall_timeout: Annotated[Any, _within(bounds.CLOCK)] = None
+    max_retries: Annotated[Any, _within(bounds.ATTEMPTS)] = None
     owner: str | None = None
     metadata: Any = None
 

@@ -1,13 +1,14 @@
 """Reading what was typed: each function is a click callback that refuses a value by the name of its option."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, cast
 
 import click
 
 from ...statemachine import STORED, State
+from ..bounds import Bounds
 from ..names import NAME
 
 
@@ -40,6 +41,18 @@ def all_params(params: Any, named: Mapping[str, Any]) -> Any:
     if params is None or isinstance(params, dict):
         return {**cast(dict[str, Any], params or {}), **named}
     return params
+
+
+def as_number(allowed: Bounds) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
+    """Return the callback that reads a number; whether it is in the range is for the core to say."""
+
+    def read(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+        try:
+            return None if text is None else allowed.number(text)
+        except ValueError as error:
+            raise click.BadParameter(f"expected {allowed}, got {text!r:.80}") from error
+
+    return read
 
 
 def as_moment(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:

@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
+from .. import bounds
 from ..client import Submitted
 from ..submission import Request
 from .follow import wait_for_end
-from .options import all_params, as_moment, as_params
+from .options import all_params, as_moment, as_number, as_params
 from .options import as_json as read_json
 from .session import Session, actor, json_option, pass_session, print_json
 
@@ -19,10 +20,15 @@ from .session import Session, actor, json_option, pass_session, print_json
 @click.option("-p", "named", callback=as_params, multiple=True, metavar="NAME=VALUE", help="One parameter; repeatable.")
 @click.option("--queue", metavar="QUEUE", help="Queue; else the type's own.")
 @click.option("--id", "task_id", metavar="ID", help="Id of your own; submitting it again is safe.")
-@click.option("--delay", type=float, metavar="SECONDS", help="Start no sooner than this from now.")
+@click.option("--delay", callback=as_number(bounds.WAIT), metavar="SECONDS", help="Start no sooner than this from now.")
 @click.option("--run-at", callback=as_moment, metavar="TIME", help="Start no sooner than this.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Longest run of one attempt.")
-@click.option("--max-retries", type=int, metavar="N", help="Further attempts after failures.")
+@click.option("--timeout", callback=as_number(bounds.TIMEOUT), metavar="SECONDS", help="Longest run of one attempt.")
+@click.option(
+    "--stall-timeout", callback=as_number(bounds.CLOCK), metavar="SECONDS", help="Longest silence of one; 0 for any."
+)
+@click.option(
+    "--max-retries", callback=as_number(bounds.ATTEMPTS), metavar="N", help="Further attempts after failures."
+)
 @click.option("--owner", metavar="TEXT", help="Who it is for.")
 @click.option("--metadata", callback=read_json, metavar="JSON", help="Data of your own, given back unchanged.")
 @click.option("--idempotency-key", metavar="TEXT", help="The same key gives the same task for a day.")

@@ -71,7 +71,7 @@ def test_retry_then_success(serving: Callable[..., None], client: Client, fleet:
 
 @pytest.mark.parametrize(
     ("how", "ending"),
-    [("spin", "stopped when asked"), ("stubborn", "killed with SIGKILL"), ("native", "killed with SIGKILL")],
+    [("spin", "stopped by an exception"), ("stubborn", "killed with SIGKILL"), ("native", "killed with SIGKILL")],
 )
 def test_timeout(fleet: Fleet, client: Client, how: str, ending: str) -> None:
     """A handler that runs too long is stopped, in pure Python, in a greedy except, and in a loop of C."""
@@ -111,7 +111,7 @@ def test_cancel_cooperative(serving: Callable[..., None], client: Client, fleet:
     ended(client, task_id, "CANCELLED")
     assert time.monotonic() - asked_at < 5, "a cancel is a matter of a beat at most"
     assert story(client, task_id) == ["SUBMIT", "START", "CANCEL", "STOPPED"]
-    assert "stopped when asked" in client.history(task_id)[-1].message
+    assert "cancelled: stopped " in client.history(task_id)[-1].message
     following = client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id
     ended(client, following, "SUCCESS")
     assert is_running(horse), "a cooperative stop keeps the horse warm"
@@ -272,7 +272,7 @@ def test_redis_away_longer_than_the_lease(
     assert_clean(client, fleet, task_id)
 
 
-@pytest.mark.parametrize(("how", "ending"), [("sleep", "stopped when asked"), ("stubborn", "killed with SIGKILL")])
+@pytest.mark.parametrize(("how", "ending"), [("sleep", "stopped by an exception"), ("stubborn", "killed with SIGKILL")])
 def test_children_of_a_cancelled_handler(fleet: Fleet, client: Client, how: str, ending: str) -> None:
     """What a cancelled handler started is gone with it, children of children and those with their own session too."""
     fleet.watchdog()

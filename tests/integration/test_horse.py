@@ -46,7 +46,7 @@ class Rider:
         while not self.backlog:
             readable, _, _ = select.select([self.channel], [], [], seconds)
             assert readable, "no frame came"
-            self.backlog += self.channel.receive_ready()
+            self.backlog += [frame for frame in self.channel.receive_ready() if frame["kind"] != "started"]
             assert self.backlog or not self.channel.is_ended, "the horse is gone"
         return self.backlog.pop(0)
 
@@ -339,7 +339,7 @@ def test_a_handler_stops_at_its_next_call(horse: Rider, how: str, why: str) -> N
     frames = horse.until(*ENDINGS)
     stopped = frames[-1]
     assert (stopped["kind"], stopped["why"]) == ("stopped", why)
-    assert stopped["checkpointed"] is (how == "checkpoint")
+    assert (stopped["checkpointed"], stopped["interrupted"]) == (how == "checkpoint", False)
     horse.is_well()
 
 
@@ -356,7 +356,8 @@ def test_force_reaches_a_handler_that_does_not_look(horse: Rider, how: str) -> N
     """A forced stop is raised in the main thread, wherever the handler is."""
     horse.started("test.hang", how=how)
     horse.stop(force=True)
-    assert horse.until(*ENDINGS)[-1]["kind"] == "stopped"
+    stopped = horse.until(*ENDINGS)[-1]
+    assert (stopped["kind"], stopped["threads"]) == ("stopped", 0)
     horse.is_well()
 
 
@@ -459,7 +460,8 @@ def test_a_handler_may_take_the_signal(horse: Rider) -> None:
 
 def test_threads_left_behind_are_refused(horse: Rider) -> None:
     """After an attempt has ended no frame of it is sent, also when a thread of its handler goes on."""
-    assert horse.run("test.thread")["kind"] == "returned"
+    ended = horse.run("test.thread")
+    assert (ended["kind"], ended["threads"]) == ("returned", 1)
     horse.start("test.echo", attempt=2)
     assert [frame["attempt"] for frame in horse.attempt()] == [2, 2]
 

@@ -68,7 +68,7 @@ def maintain(raw: Redis) -> None:
 def finish_all(store: Store, ids: list[str]) -> None:
     """Let a worker of ours do what is in the queue."""
     for number in range(len(ids)):
-        claimed = store.claim(Claim("ours", ("q",), f"aa{number:04x}"))
+        claimed = store.claim(Claim("ours", ("q",), f"aa{number:04x}", ("demo.add",)))
         assert isinstance(claimed, Claimed)
         store.finish(claimed.held, Ending(Event.COMPLETE, Reason.POLICY, text="1"), "worker:ours")
 

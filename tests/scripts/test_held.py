@@ -3,14 +3,16 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from audit import audit
+from ghostless.jobs.errors import StaleAttempt
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.store import HISTORY_ENTRIES, LOG_LINES
-from ghostless.statemachine import RUNNING, State
+from ghostless.statemachine import RUNNING, Policy, State
 from redis import Redis
-from scripts.seeding import BY_WORKER, ID, put, scene
+from scripts.seeding import BY_WORKER, ID, claimed, put, scene
 
 
 @contextmanager
@@ -44,6 +46,36 @@ def test_each_reply_tells_the_state_and_each_write_renews_the_lease(redis: Redis
         assert (state, 1) == (write().state, held.attempt)
         assert 10_000 < redis.pttl(stage.keys.heartbeat(ID)) <= 15_000
     assert [] == audit(redis, stage.keys, [ID])
+
+
+def test_a_beat_moves_the_deadline_of_an_extended_attempt(backend: Redis) -> None:
+    """By Redis' clock, counted from its START; said again it changes nothing, and nothing is in the history."""
+    stage = scene(backend)
+    put(stage, State.PROCESSING, Policy(timeout=60_000, extend_by=30_000, max_runtime=600_000))
+    started_at, before = int(stage.task["started_at"]), len(stage.history)
+    stage.store.heartbeat(stage.held)
+    assert int(stage.task["timeout_at"]) == started_at + 60_000
+    for _ in range(2):
+        assert "moved" == stage.store.heartbeat(stage.held, 90_000).word
+        assert int(stage.task["timeout_at"]) == started_at + 90_000
+    assert before == len(stage.history)
+    with pytest.raises(StaleAttempt):
+        stage.store.heartbeat(replace(stage.held, token="other"), 120_000)
+    assert int(stage.task["timeout_at"]) == started_at + 90_000
+    assert [] == audit(backend, stage.keys, [ID])
+
+
+def test_the_clocks_of_a_policy_are_kept_apart(backend: Redis) -> None:
+    """In a field of their own when one is on, in none when not; both readers join them."""
+    stage = scene(backend)
+    put(stage, State.PENDING)
+    assert "clocks" not in stage.task
+    stage.start_over()
+    policy = Policy(stall_timeout=9_000, extend_by=1_000, max_runtime=1_900_000)
+    put(stage, State.PENDING, policy)
+    assert ("1800000,3,2,3,2000,600000,604800000", "9000,1000,1900000") == (stage.task["policy"], stage.task["clocks"])
+    assert policy == claimed(stage.store).task.policy
+    assert [] == audit(backend, stage.keys, [ID])
 
 
 def test_progress_is_a_snapshot_and_a_message(redis: Redis) -> None:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from audit import audit
+from ghostless.jobs.messages import Claim, Held
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import BATCH, TICKET_WINDOW
 from ghostless.statemachine import FINAL, RUNNING, Event, Policy, State
@@ -12,7 +13,9 @@ from redis import Redis
 from scripts.seeding import (
     ID,
     QUEUE,
+    TYPE,
     Scene,
+    SpiedStore,
     claimed,
     finish,
     make_due,
@@ -125,6 +128,7 @@ def test_a_live_worker_gets_its_patience_before_a_task_is_taken_away(redis: Redi
     stage = scene(redis, LIVELY)
     put(stage, state, Policy(backoff_base=1, backoff_cap=1))
     swept_before(stage, 0)
+    redis.pexpire(stage.keys.heartbeat(ID), 40_000)  # of a worker whose lease is longer than the watchdog's
     for overdue, taken in ((PATIENCE - 5_000, 0), (PATIENCE + 1, 1)):
         redis.hset(stage.keys.task(ID), since, stage.now() - int(overdue))
         redis.zadd(stage.keys.deadlines, {ID: 0})
@@ -134,9 +138,84 @@ def test_a_live_worker_gets_its_patience_before_a_task_is_taken_away(redis: Redi
         redis.xrange(stage.keys.history)[2 + (state == "PAUSING")][1]["reason"],
     )
     if state is State.PROCESSING:
-        # The live worker learns within a lease that it lost the task; no other attempt begins before.
-        assert 15_000 <= int(stage.task["due_at"]) - int(stage.task["entered_at"])
+        # The live worker learns within its lease that it lost the task; no other attempt begins before.
+        assert 39_000 <= int(stage.task["due_at"]) - int(stage.task["entered_at"])
     assert [] == audit(redis, stage.keys, [ID])
+
+
+PATIENT_WORKER = Settings(lease=60, beat=20, grace=100)
+
+
+@pytest.mark.parametrize("verb", ["claim", "start", "finish"])
+def test_each_start_notes_the_terms_of_its_worker(backend: Redis, verb: str) -> None:
+    """Whichever script starts the attempt: the lease, and three graces and a lease beyond a deadline."""
+    stage = scene(backend, PATIENT_WORKER)
+    stage.store.submit(submission())
+    if verb == "start":
+        stage.store.start(ID, "w1", "aa11")
+    elif verb == "claim":
+        claimed(stage.store)
+    else:
+        stage.held = claimed(stage.store).held
+        stage.store.submit(submission("t2"))
+        finish(stage, Event.COMPLETE, claim=Claim("w1", (QUEUE,), "bb22", (TYPE,)))
+        stage.held = Held("t2", 1, "bb22")
+    assert ("60000", "360000") == (stage.task["lease"], stage.task["patience"])
+
+
+@pytest.mark.parametrize(("state", "since"), [(State.PROCESSING, "timeout_at"), (State.CANCELLING, "entered_at")])
+def test_a_live_worker_is_judged_by_its_own_patience(backend: Redis, state: State, since: str) -> None:
+    """A watchdog with shorter settings waits as long as the worker may take, which START wrote into the task."""
+    stage = scene(backend, PATIENT_WORKER)
+    put(stage, state)
+    watching = Scene(backend, SpiedStore(backend, LIVELY))
+    swept_before(stage, 0)
+    for overdue, taken in ((355_000, 0), (360_001, 1)):
+        backend.hset(stage.keys.task(ID), since, stage.now() - overdue)
+        backend.zadd(stage.keys.deadlines, {ID: 0})
+        assert taken == sweep(watching)
+    assert not {"lease", "patience"} & set(stage.task)
+    assert [] == audit(backend, stage.keys, [ID])
+
+
+def test_after_a_gap_a_worker_has_a_lease_of_its_own(backend: Redis) -> None:
+    """A watchdog with a shorter lease gives a worker that beats seldom the time to come back."""
+    stage = scene(backend, PATIENT_WORKER)
+    put(stage, State.PROCESSING)
+    watching = Scene(backend, SpiedStore(backend, LIVELY))
+    make_lost(stage)
+    swept_before(stage, ago=9_000)
+    begun = stage.now()
+    assert 0 == sweep(watching)
+    assert begun + 60_000 <= backend.zscore(stage.keys.deadlines, ID) <= stage.now() + 60_000
+    for judged_ago, taken in ((44_000, 0), (46_000, 1)):  # the watchdog's own lease of 15 s was over then
+        backend.zadd(stage.keys.deadlines, {ID: 0})
+        swept_before(stage, ago=0, judge_in=-judged_ago)
+        assert taken == sweep(watching)
+
+
+def test_a_task_without_its_workers_terms_is_judged_by_the_watchdogs(redis: Redis) -> None:
+    """As one that a worker of an earlier version started."""
+    stage = scene(redis, PATIENT_WORKER)
+    put(stage, State.PROCESSING)
+    redis.hdel(stage.keys.task(ID), "lease", "patience")
+    watching = Scene(redis, SpiedStore(redis, LIVELY))
+    swept_before(stage, 0)
+    redis.hset(stage.keys.task(ID), "timeout_at", stage.now() - int(PATIENCE) - 1)
+    redis.zadd(stage.keys.deadlines, {ID: 0})
+    assert 1 == sweep(watching)
+
+
+def test_an_extended_attempt_is_not_taken_from_a_live_worker(redis: Redis) -> None:
+    """Nor is one left alone whose worker does not end it when the extension is over."""
+    stage = scene(redis, LIVELY)
+    put(stage, State.PROCESSING, Policy(timeout=1_000, extend_by=1_000, max_runtime=100_000))
+    redis.hset(stage.keys.task(ID), "started_at", stage.now() - 90_000)
+    for longest_run, taken in ((90_000, 0), (73_000, 1)):
+        swept_before(stage, 0)
+        stage.store.heartbeat(stage.held, longest_run)
+        redis.zadd(stage.keys.deadlines, {ID: 0})
+        assert taken == sweep(stage)
 
 
 def test_the_deadline_of_a_task_without_one_is_its_policys(redis: Redis) -> None:

@@ -16,9 +16,14 @@ policies = st.builds(Policy, *[numbers] * len(fields(Policy)))
 @quick
 @given(policies)
 def test_a_policy_survives_being_packed(policy: Policy) -> None:
-    """What was packed is read back the same, in under 128 bytes."""
-    assert policy == Policy.unpack(policy.pack())
-    assert len(policy.pack()) < 128
+    """What was packed, in one or in two, is read back the same."""
+    assert policy == Policy.unpack(policy.pack()) == Policy.unpack(*policy.pack_in_two())
+
+
+def test_clocks_are_packed_when_one_is_on() -> None:
+    """A policy without clocks is as short as before there were any; all three are there once one is."""
+    assert ("1800000,3,2,3,2000,600000,604800000", "") == Policy().pack_in_two()
+    assert "0,0,1" == Policy(max_runtime=1).pack_in_two()[1]
 
 
 def test_the_default_policy_is_short() -> None:
@@ -37,7 +42,8 @@ def test_what_is_no_policy_is_refused(packed: str) -> None:
 def test_a_policy_of_another_version_is_read() -> None:
     """What an older one lacks has its default; what a newer one has more is passed over: deploys roll both ways."""
     assert Policy(timeout=1, max_retries=2) == Policy.unpack("1,2")
-    assert Policy(1, 2, 3, 4, 5, 6, 7) == Policy.unpack("1,2,3,4,5,6,7,8,9")
+    assert Policy(1, 2, 3, 4, 5, 6, 7) == Policy.unpack("1,2,3,4,5,6,7")
+    assert Policy(1, 2, 3, 4, 5, 6, 7, 8, 9, 10) == Policy.unpack("1,2,3,4,5,6,7,8,9,10,11,12")
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -54,6 +60,7 @@ def test_each_end_adds_to_one_counter(event: Event, reason: Reason) -> None:
     [
         (Event.FAIL, Reason.EXCEPTION, "failures"),
         (Event.TIMEOUT, Reason.DEADLINE, "timeouts"),
+        (Event.TIMEOUT, Reason.STALLED, "timeouts"),
         (Event.FAIL, Reason.CRASHED, "losses"),
     ],
 )

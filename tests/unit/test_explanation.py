@@ -92,6 +92,12 @@ def test_every_state_is_explained(state: State) -> None:
             "attempt 2",
         ),
         (State.PROCESSING, {}, "the worker w1 runs attempt 1", "its worker stops it"),
+        (
+            State.PROCESSING,
+            {"fields": {"policy": Policy(extend_by=60_000, max_runtime=7_200_000, stall_timeout=30_000)}},
+            "the worker w1 runs attempt 1",
+            "its worker stops it, later while it reports progress, or after 30 s without progress",
+        ),
         (State.PROCESSING, {"lease": None}, "w1 has gone silent", "the watchdog takes it away"),
         (State.PROCESSING, {"lease": None, "swept_at": None}, "gone silent", "`ghostless watchdog`"),
         (

@@ -68,6 +68,29 @@ def settled(store: LossyStore, reporter: Reporter, give_up: Callable[[], bool] =
     return settle(store, reporter, CLAIMED, DONE, "worker:w", next_claim=claim, give_up=give_up)  # type: ignore[arg-type]
 
 
+def test_an_extension_is_told_at_once_and_with_each_beat() -> None:
+    """Also when the first reply is lost; the next attempt knows nothing of it."""
+    store = LossyStore(beat=0.5)
+    thread = Reporter(store, "worker:w", lambda: None, lambda: None)  # type: ignore[arg-type]
+    thread.start()
+    thread.hold(HELD, State.PROCESSING, time.monotonic())
+    begun = time.monotonic()
+    store.ready["heartbeat"] = [LOST]
+    thread.extend(90_000)
+    eventually(lambda: assert_told(store, (HELD, 90_000), least=1))
+    assert time.monotonic() - begun < 0.5
+    eventually(lambda: assert_told(store, (HELD, 90_000), least=3))
+    following = Held("t2", 1, "token")
+    thread.hold(following, State.PROCESSING, time.monotonic())
+    eventually(lambda: assert_told(store, (following, None), least=1))
+    thread.stop()
+
+
+def assert_told(store: LossyStore, beat: tuple[Held, int | None], least: int) -> None:
+    """Check that so many beats said this."""
+    assert store.of("heartbeat").count(beat) >= least
+
+
 def test_an_ending_is_sent_until_it_is_answered(store: LossyStore, reporter: Reporter) -> None:
     """Each time with the same claim and the same jitter, and no beat asks about the attempt in between."""
     answer = (Answer("moved", "t1", "SUCCESS", 1), NothingToClaim("empty"))

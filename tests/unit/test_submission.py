@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 import pytest
+from ghostless.jobs.bounds import TIMEOUT, WAIT
 from ghostless.jobs.catalog import PublishedType
 from ghostless.jobs.errors import InvalidTask, TooLarge
-from ghostless.jobs.submission import LONGEST_WAIT, Request, new_id
-from ghostless.jobs.terms import LONGEST_ATTEMPT
+from ghostless.jobs.submission import Request, new_id
 from ghostless.jobs.values import VALUE_LIMIT
 from ghostless.statemachine import Policy
 
@@ -53,7 +53,7 @@ WRONG: list[tuple[str, Any]] = [
     *(("owner", value) for value in ("", "x" * 65, "é" * 33, "a\nb", "\x00", 7, "\ud800")),
     *(("idempotency_key", value) for value in ("", "x" * 256, "a\x1bb", 7)),
     *(("delay", value) for value in NO_NUMBERS),
-    *(("timeout", value) for value in (*NO_NUMBERS, 0, 0.0001, LONGEST_ATTEMPT + 1)),
+    *(("timeout", value) for value in (*NO_NUMBERS, 0, 0.0001, TIMEOUT.most + 1)),
     *(("run_at", value) for value in (*NO_NUMBERS, 0)),
     *(("max_retries", value) for value in (*NO_NUMBERS, 1.5, 1001)),
     *(("metadata", value) for value in ({"a": math.inf}, {"a": object()}, "\udfff", {(1, 2): 3})),
@@ -94,10 +94,10 @@ def test_delay_and_run_at_exclude_each_other() -> None:
     [
         ("delay", 0, "delay", 0),
         ("delay", 1.5, "delay", 1_500),
-        ("delay", LONGEST_WAIT, "delay", 31_622_400_000),
+        ("delay", WAIT.most, "delay", 31_622_400_000),
         ("run_at", 1_700_000_000.25, "run_at", 1_700_000_000_250),
         ("timeout", 0.2, "policy", Policy(timeout=200, max_retries=7)),
-        ("timeout", LONGEST_ATTEMPT, "policy", Policy(timeout=round(LONGEST_ATTEMPT * 1000), max_retries=7)),
+        ("timeout", TIMEOUT.most, "policy", Policy(timeout=round(TIMEOUT.most * 1000), max_retries=7)),
         ("max_retries", 0, "policy", Policy(max_retries=0)),
         ("max_retries", None, "policy", Policy(max_retries=7)),
         ("queue", None, "queue", "slow"),

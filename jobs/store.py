@@ -239,6 +239,11 @@ class Store:
         arguments = (actor, BATCH, self._lease, gap, patience, secrets.randbits(31))
         return _read_swept(self._scripts.call("sweep", (), arguments))
 
+    def lose(self, task_id: str, attempt: int, worker_id: str, actor: str, message: str) -> Answer:
+        """Take a task away from a worker that is known to be gone, unless this attempt is over."""
+        arguments = (attempt, worker_id, actor, message, random.random())
+        return Answer.read(self._scripts.call("lose", [self.keys.task(task_id)], arguments), task_id)
+
     def requeue(self, actor: str, queue: str) -> Swept:
         """Make new tickets for PENDING tasks of a queue whose ticket is gone."""
         hand_over = round(2000 * self.settings.beat)

@@ -33,22 +33,16 @@ local function overdue_from(task)
   return task.entered_at + patience
 end
 
-local function take_away(task, now, alive)
-  local move = new_move(task)
+local function take(task, now, alive)
   local reason, message = Reason.HEARTBEAT_LOST, "no heartbeat from worker " .. (task.worker_id or "?")
   if alive then
     reason, message = Reason.DEADLINE, "worker " .. (task.worker_id or "?") .. " did not end the attempt in time"
   end
-  local due_at = end_badly(move, {
-    event = Event.TIMEOUT, actor = actor, reason = reason, message = message, retryable = true,
+  return take_away(task, {
+    actor = actor, reason = reason, message = message,
     -- A live worker learns within a lease that it lost the task, and kills its horse.
     asked = alive and lease or 0, fraction = math.random(),
-  }, now)
-  move.delete = {"worker_id", "token", "timeout_at"}
-  local refused = commit(move, now, {due_at = due_at})
-  if refused then return refused end
-  if task.state == State.CANCELLED then redis.call("DEL", key.checkpoint .. task.id) end
-  return "moved"
+  }, now) or "moved"
 end
 
 local problem = check_types({{key.deadlines, "zset"}, {key.quarantine, "hash"}, {key.watchdog, "hash"}})
@@ -57,8 +51,8 @@ local now = clock()
 local judge = judge_from(now)
 return each_due(key.deadlines, now, limit, RUNNING, function(task)
   local left, overdue = redis.call("PTTL", key.heartbeat .. task.id), overdue_from(task)
-  if left > 0 and now >= overdue then return take_away(task, now, true) end
-  if left <= 0 and now >= judge then return take_away(task, now, false) end
+  if left > 0 and now >= overdue then return take(task, now, true) end
+  if left <= 0 and now >= judge then return take(task, now, false) end
   local look_at = left > 0 and math.min(now + left, overdue) or judge
   redis.call("ZADD", key.deadlines, look_at, task.id)
   return "kept"

@@ -1,9 +1,12 @@
 """Connections to Redis, made in one place with time-outs that fit what they are used for."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from redis import Redis
 from redis.backoff import ExponentialWithJitterBackoff
+from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from .settings import Settings
@@ -23,14 +26,31 @@ def connect(settings: Settings) -> Redis:
     return Redis.from_url(settings.redis_url, **_options())
 
 
-def connect_like(other: Redis) -> Redis:
-    """Return a client to the same database as `other`, whatever `other` was made with."""
+def connect_like(other: Redis, name: str = "") -> Redis:
+    """Return a client to the same database as `other`, whatever `other` was made with.
+
+    Its connections bear the name, where Redis allows that, for those who look at CLIENT LIST.
+    """
     pool = other.connection_pool
     # Address, credentials and TLS are the other's. Its handlers of maintenance notices belong to RESP3.
     theirs = {name: value for name, value in pool.connection_kwargs.items() if "maint_notifications" not in name}
     options = {**theirs, **_options()}
+    if name:
+        options["redis_connect_func"] = _introduction(name, theirs.get("redis_connect_func"))
     fresh = type(pool)(connection_class=pool.connection_class, **options)
     return Redis(connection_pool=fresh)
+
+
+def _introduction(name: str, prepare: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    """Return what is done with each new connection. redis-py's own `client_name` fails where names are forbidden."""
+
+    def introduce(connection: Any) -> None:
+        (prepare or type(connection).on_connect)(connection)
+        connection.send_command("CLIENT", "SETNAME", name, check_health=False)
+        with suppress(ResponseError):
+            connection.read_response()
+
+    return introduce
 
 
 def _options() -> dict[str, Any]:

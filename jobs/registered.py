@@ -2,8 +2,9 @@
 
 import logging
 import random
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from redis import Redis
@@ -15,11 +16,16 @@ from rq.worker_registration import register
 
 from .connection import REPLY_TIMEOUT, connect_like
 from .errors import GhostlessError, InvalidSetting
+from .lost import entry_of, report_lost
+from .presence import client_name, present
 from .scripts import translated
 from .settings import Settings
 from .store import Store
 
 log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one set-up serves both
+
+RECONNECT = 2.0
+"""Seconds within which a living worker is there again when its connections were cut."""
 
 
 class RegisteredWorker(RqWorker):
@@ -33,7 +39,10 @@ class RegisteredWorker(RqWorker):
     ) -> None:
         super().__init__(queues, name, *args, **kw)
         self.settings = settings or Settings.from_environment()
-        self.store = Store(connect_like(self.connection), self.settings)
+        self.incarnation = secrets.token_hex(8)  # tells this life from an earlier one under the same name
+        named = connect_like(self.connection, client_name(self.name, self.incarnation))
+        self.store = Store(named, self.settings)
+        self.is_displaced = False  # another worker has taken the name
         self._done = self._failed = 0  # attempts since the last beat
 
     def _set_ip_address(self, connection: Redis) -> None:
@@ -52,26 +61,78 @@ class RegisteredWorker(RqWorker):
             super().heartbeat(timeout, pipeline)
 
     def register_birth(self) -> None:
-        """Enter rq's registry. Raises InvalidSetting when a live worker has the name."""
+        """Enter rq's registry, in the place of a dead worker of this name. Raises InvalidSetting when it lives."""
         try:
+            self._replace_former()
             super().register_birth()
         except ValueError as error:
             raise InvalidSetting("--name", "a name that no live worker has", self.name) from error
 
+    def _replace_former(self) -> None:
+        """Report a dead worker of this name. Raises ValueError when it lives; rq's rule holds where nobody can tell."""
+        former = entry_of(self.store, self.name)
+        incarnation = former.get("incarnation")
+        if not self._is_alone(former) or not incarnation or "death" in former:
+            return
+        time.sleep(RECONNECT)
+        if self._is_alone(former):
+            message = f"worker {self.name} was gone when another one was started under its name"
+            report_lost(self.store, self.name, incarnation, f"worker:{self.name}", message)
+
+    def _is_alone(self, former: Mapping[str, str]) -> bool:
+        """Whether Redis tells that no other worker of this name is connected. Raises ValueError when one is."""
+        connected = present(self.store.redis, self.name, self._life)
+        leaving = former.get("incarnation") if "death" in former else None
+        if connected - {self.incarnation, leaving}:
+            raise ValueError("it is connected to Redis")
+        return self.incarnation in connected  # else names are forbidden here, and nobody is seen
+
+    def register_death(self) -> None:
+        """Leave rq's registry, unless the entry is another worker's by now."""
+        if entry_of(self.store, self.name).get("incarnation") in (None, self.incarnation):
+            super().register_death()
+
+    def serialize(self) -> dict[Any, Any]:
+        """Return the entry in rq's registry, with what tells two workers of one name apart."""
+        return {**super().serialize(), "incarnation": self.incarnation}
+
+    def subscribe(self) -> None:
+        """Listen to commands as rq does, but on a connection that bears this worker's name.
+
+        Its end is noticed at once, so that a living worker is soon there again when its connections were cut.
+        """
+        self.pubsub = self.store.redis.pubsub()
+        self.pubsub.subscribe(**{self.pubsub_channel_name: self.handle_payload})
+        self.pubsub_thread = self.pubsub.run_in_thread(
+            sleep_time=60, daemon=True, exception_handler=self._pubsub_exception_handler
+        )
+
+    def handle_payload(self, message: Any) -> None:
+        """Carry out a command of rq's, which expects bytes."""
+        super().handle_payload({**message, "data": message["data"].encode()})
+
+    @property
+    def _life(self) -> int:
+        """Seconds of silence after which a worker counts as dead in rq's registry."""
+        return round(4 * self.settings.lease)
+
     def beat(self) -> None:
-        life = round(4 * self.settings.lease)
+        """Keep the entry alive, or make it anew; note when it is another worker's by now."""
         self.last_heartbeat = utc_now()
         done, failed, self._done, self._failed = self._done, self._failed, 0, 0
         with translated(), self.store.redis.pipeline(transaction=False) as pipeline:
+            pipeline.hget(self.key, "incarnation")
             pipeline.hset(self.key, "last_heartbeat", utcformat(self.last_heartbeat))
             pipeline.hincrby(self.key, "successful_job_count", done)
             pipeline.hincrby(self.key, "failed_job_count", failed)
-            pipeline.expire(self.key, life)
-            is_new = pipeline.execute()[0]
-            if is_new:  # Redis was emptied, or this worker was silent for too long
+            pipeline.expire(self.key, self._life)
+            holder, is_new, *_ = pipeline.execute()
+            if holder not in (None, self.incarnation):
+                self.is_displaced = True
+            elif is_new:  # Redis was emptied, or this worker was silent for too long
                 record: dict[Any, Any] = {**self.serialize(), "state": self.get_state()}
                 pipeline.hset(self.key, mapping=record)
-                pipeline.expire(self.key, life)
+                pipeline.expire(self.key, self._life)
                 register(self, pipeline)
                 pipeline.execute()
 

@@ -80,7 +80,7 @@ class Worker(RegisteredWorker):
     @property
     def exit_code(self) -> int:
         """0 when the worker ended because it was to end, 1 when something forced it to."""
-        return 0 if self._ended_well else 1
+        return 0 if self._ended_well and not self.is_displaced else 1
 
     def bootstrap(self, *args: Any, **kw: Any) -> None:
         """Load the task modules first, so that a worker that cannot run anything never registers.
@@ -137,7 +137,17 @@ class Worker(RegisteredWorker):
     def _on_beat(self) -> None:
         if self.birth_date:
             self.beat()
+            if self.is_displaced:
+                self._give_way()
             self._stable.publish_if_lost()
+
+    def _give_way(self) -> None:
+        """Stop at once: this worker was cut off, and another one was started under its name."""
+        if not self.shutdown.requested:
+            log.error("another worker is called %s now; this one ends", self.name)
+            self.shutdown.request(0.0)
+            self._stop_requested = True
+            self._wake()
 
     def handle_payload(self, message: Any) -> None:
         """Take the hint that a held task was cancelled, paused or resumed; other commands are rq's."""

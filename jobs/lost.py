@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from redis.client import Pipeline
 from rq.executions import WORKER_EXECUTIONS_KEY_TEMPLATE
+from rq.registry import StartedJobRegistry
 from rq.worker import BaseWorker
 from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 
@@ -39,6 +40,19 @@ def report_lost(store: Store, worker: str, incarnation: str, actor: str, message
         except CorruptRecord as error:  # which must not keep the others from their turn
             log.error("%s", error)
     _unregister(store, worker, incarnation)
+
+
+def abandon_plain_jobs(store: Store, worker: str) -> None:
+    """Let rq's next clean-up find the plain jobs of a worker of which no process is left. Raises RedisUnavailable.
+
+    Else it finds them when nobody has renewed them for a minute or two.
+    """
+    queues = entry_of(store, worker).get("queues", "").split(",")
+    with translated(), store.redis.pipeline(transaction=False) as pipeline:
+        for execution in cast("set[str]", store.redis.smembers(WORKER_EXECUTIONS_KEY_TEMPLATE.format(worker))):
+            for queue in queues:
+                pipeline.zadd(StartedJobRegistry.key_template.format(queue), {execution: 1}, xx=True)
+        pipeline.execute()
 
 
 def _unregister(store: Store, worker: str, incarnation: str) -> None:

@@ -15,6 +15,7 @@ import socket
 import time
 import traceback
 from collections.abc import Sequence
+from datetime import timedelta
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
@@ -42,6 +43,10 @@ log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one
 
 MISFITS = 3
 """Tasks in a row that could not be run here, after which the worker ends: others may be able to."""
+
+DOUBLED = timedelta(seconds=0.5)
+"""Within this time a second signal is the first one again: who stops a whole group stops the pool too, which passes
+the signal on. rq does alike."""
 
 Taken = tuple[Any, Queue]
 """What rq's loop passes on: a claimed task or a plain job, and its queue."""
@@ -124,6 +129,8 @@ class Worker(RegisteredWorker):
 
     def _on_stop_signal(self, signum: int, frame: FrameType | None) -> None:
         again = self.shutdown.requested
+        if self._shutdown_requested_date and utc_now() - self._shutdown_requested_date < DOUBLED:
+            return
         self.shutdown.request(self.settings.drain)
         self._stop_requested = True
         self._ended_well = True
@@ -307,16 +314,19 @@ class Worker(RegisteredWorker):
         return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + self.settings.grace
 
 
+def unique_name() -> str:
+    """Return a name that nobody has: random, since in a container host and pid are the same after a restart."""
+    return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
+
+
 def run_worker(settings: Settings, queues: Sequence[str], *, name: str | None = None, burst: bool = False) -> int:
     """Run a worker until a signal or, with `burst`, until its queues are empty. Returns the exit code.
 
     Raises HorseBroken when the task modules cannot be loaded, and RedisUnavailable at the start only.
     """
-    # Random, since in a container host and pid are the same after a restart.
-    name = name or f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
     try:
         connection = Redis.from_url(settings.redis_url, protocol=2)
-        worker = Worker(list(queues), name, connection=connection, settings=settings)
+        worker = Worker(list(queues), name or unique_name(), connection=connection, settings=settings)
         worker.work(burst=burst, logging_level=None)
     except RedisError as error:
         raise RedisUnavailable(error) from error

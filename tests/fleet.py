@@ -34,6 +34,10 @@ class Fleet:
         options = ["--tasks", tasks, *(["--name", name] if name else [])]
         return self.start("worker", *(queues or ("default",)), *options)
 
+    def pool(self, *options: str, tasks: str = "lifecycle") -> subprocess.Popen[bytes]:
+        """Start `ghostless worker` as a pool called w."""
+        return self.start("worker", "default", "--tasks", tasks, "--name", "w", *options)
+
     def watchdog(self) -> subprocess.Popen[bytes]:
         """Start `ghostless watchdog`."""
         return self.start("watchdog")
@@ -112,3 +116,13 @@ def horse_of(worker: subprocess.Popen[bytes]) -> psutil.Process:
     return next(
         child for child in psutil.Process(worker.pid).children() if "ghostless.jobs.horse" in " ".join(child.cmdline())
     )
+
+
+def workers_of(pool: subprocess.Popen[bytes]) -> dict[str, psutil.Process]:
+    """Return the living workers of a pool by name."""
+    commands = {child: child.cmdline() for child in psutil.Process(pool.pid).children()}
+    return {
+        command[len(command) - command[::-1].index("--name")]: child
+        for child, command in commands.items()
+        if "--parent" in command
+    }

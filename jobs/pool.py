@@ -194,7 +194,7 @@ class Pool:
         self._store, self._places, self._arguments, self._burst = store, places, arguments, burst
         self._reports = Reports(store, f"pool:{places[0].name}"[:64])
         self._pids: set[str] = set()
-        self._is_proven = False  # some worker has registered: what ends one is no mistake of all
+        self._has_registered = False
         self._is_stopping = False
         self._failure = 0
 
@@ -261,16 +261,17 @@ class Pool:
             log.error("what worker %s left behind cannot be killed; its lease tells", place.name)
         if self._is_stopping or (self._burst and code == 0):
             place.close()
-        elif code > 0 and place.lives == 1 and not self._has_proven():
+        elif code > 0 and place.lives == 1 and not self._works():
             self._failure = code
             self._stop()
 
-    def _has_proven(self) -> bool:
-        if not self._is_proven:
-            with suppress(GhostlessError):  # then it could not register either
+    def _works(self) -> bool:
+        """Whether some worker has registered, so that what ends another one is no mistake of all."""
+        if not self._has_registered:
+            with suppress(GhostlessError):  # then nobody could register either
                 entries = [entry_of(self._store, place.name) for place in self._places]
-                self._is_proven = any(entry.get("pid") in self._pids for entry in entries)
-        return self._is_proven
+                self._has_registered = any(entry.get("pid") in self._pids for entry in entries)
+        return self._has_registered
 
 
 def _ending(code: int) -> str:

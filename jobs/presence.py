@@ -22,7 +22,7 @@ def present(redis: Redis, worker: str, silence: float) -> set[str]:
     A host that vanished leaves connections behind, which Redis keeps for minutes. Empty where Redis does not tell
     who is connected. Raises RedisUnavailable.
     """
-    prefix, database = _prefix(worker), str(redis.connection_pool.connection_kwargs.get("db", 0))
+    prefix, database = _prefix(worker), str(redis.connection_pool.connection_kwargs.get("db") or 0)
     try:
         with translated():
             connections = redis.client_list()

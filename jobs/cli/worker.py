@@ -54,7 +54,7 @@ def worker(
         raise click.UsageError("--tasks: name the modules with your handlers, or set GHOSTLESS_TASKS")
     session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
     log_to_stderr()
-    if (number or gpus) and not parent:
+    if (number or gpus is not None) and not parent:
         ctx.exit(run_pool(settings, places(name or unique_name(), number or 1, gpus), sys.argv[1:], burst=burst))
     try:
         code = run_worker(settings, queues, name=name, burst=burst)

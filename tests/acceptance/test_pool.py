@@ -1,6 +1,7 @@
 """Pools of real workers: a death is told at once and mended, and nothing of a pool outlives it."""
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -160,6 +161,16 @@ def assert_started_again(pool: subprocess.Popen[bytes], before: int) -> None:
     assert 2 == len(pids - {before})
 
 
+def test_a_worker_that_ends_by_itself_is_started_again(pool: Pool, client: Client, fleet: Fleet) -> None:
+    """In its first life too, once it had registered: what ended it is no mistake in how the pool was started."""
+    parent = pool("-n", "1", size=1)
+    (victim,) = workers_of(parent).values()
+    client.store.redis.hset("rq:worker:w-1", "incarnation", "another")
+    eventually(lambda: assert_gone([victim]))
+    eventually(lambda: assert_registered(client, 1), seconds=20)
+    assert ["w-1"] == [*workers_of(parent)]
+
+
 def test_plain_jobs_of_a_dead_worker_are_found_at_once(pool: Pool, client: Client, fleet: Fleet) -> None:
     """rq's own clean-up, which each worker runs when it starts, finds the job, without its time-out of minutes."""
     parent = pool("-n", "1", size=1)
@@ -192,7 +203,7 @@ def test_a_signal_lets_the_workers_drain(pool: Pool, client: Client, fleet: Flee
     seen = len(running(trace))
     running(trace, seen + 20)
     assert "PROCESSING" == client.get(task_id).state
-    parent.terminate()
+    parent.send_signal(signal.SIGINT)
     assert 0 == parent.wait(timeout=20)
     task = ended(client, task_id, "PENDING")
     assert (0, "shutdown") == (task.losses, client.history(task_id)[-1].reason)

@@ -1,5 +1,6 @@
 """Real processes for acceptance tests: workers and watchdogs, started as a user starts them and ended by pid."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -120,9 +121,10 @@ def horse_of(worker: subprocess.Popen[bytes]) -> psutil.Process:
 
 def workers_of(pool: subprocess.Popen[bytes]) -> dict[str, psutil.Process]:
     """Return the living workers of a pool by name."""
-    commands = {child: child.cmdline() for child in psutil.Process(pool.pid).children()}
-    return {
-        command[len(command) - command[::-1].index("--name")]: child
-        for child, command in commands.items()
-        if "--parent" in command
-    }
+    found: dict[str, psutil.Process] = {}
+    for child in psutil.Process(pool.pid).children():
+        with contextlib.suppress(psutil.Error):  # it ended just now
+            command = child.cmdline()
+            if "--parent" in command:
+                found[command[-3]] = child
+    return found

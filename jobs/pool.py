@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import random
+import secrets
 import select
 import signal
 import sys
@@ -51,6 +52,7 @@ class Place:
     name: str
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     pid: int | None = None
+    incarnation: str = ""
     lives: int = 0
     start_at: float = 0.0  # infinite: never again
     exit_code: int = 0  # of the last life
@@ -62,8 +64,15 @@ class Place:
         """Whether no process runs here, nor will."""
         return self.pid is None and self.start_at == math.inf
 
-    def start(self, command: list[str]) -> None:
-        """Begin a life, in a session of its own: a Ctrl-C is for the pool, which passes it on once."""
+    def start(self, typed: Sequence[str]) -> None:
+        """Begin a life, in a session of its own: a Ctrl-C is for the pool, which passes it on once.
+
+        `typed` is the command line of the pool. Raises OSError.
+        """
+        self.incarnation = secrets.token_hex(8)
+        ours = ["--name", self.name, "--incarnation", self.incarnation, "--parent", str(os.getpid())]
+        cut = typed.index("--") if "--" in typed else len(typed)
+        command = [sys.executable, "-m", f"{__package__}.cli", *typed[:cut], *ours, *typed[cut:]]
         environment = {**os.environ, **self.environment}
         self.pid = os.posix_spawn(command[0], command, environment, setsid=True, setsigdef=[signal.SIGPIPE])
         self.lives += 1
@@ -131,7 +140,7 @@ class Death:
     """The end of a worker process, seen by its parent at a time of the monotonic clock."""
 
     worker: str
-    pid: int
+    incarnation: str
     message: str
     at: float = field(default_factory=time.monotonic)
 
@@ -172,18 +181,15 @@ class Reports(threading.Thread):
         return True
 
     def _report(self, death: Death) -> None:
-        entry = entry_of(self._store, death.worker)
-        if entry.get("pid") != str(death.pid):
-            return  # it never registered, so it held nothing, or a successor has seen to it
-        incarnation = entry.get("incarnation", "")
-        self._let_last_calls_arrive(death.worker, incarnation)
-        abandon_plain_jobs(self._store, death.worker)
-        report_lost(self._store, death.worker, incarnation, self._actor, death.message)
+        self._let_last_calls_arrive(death)
+        if entry_of(self._store, death.worker).get("incarnation") == death.incarnation:
+            abandon_plain_jobs(self._store, death.worker)
+            report_lost(self._store, death.worker, death.incarnation, self._actor, death.message)
 
-    def _let_last_calls_arrive(self, worker: str, incarnation: str) -> None:
+    def _let_last_calls_arrive(self, death: Death) -> None:
         """Wait until Redis sees no connection of the dead: a claim on its way could come after the report."""
         until = time.monotonic() + LAST_CALLS
-        while incarnation in present(self._store.redis, worker, math.inf) and time.monotonic() < until:
+        while death.incarnation in present(self._store.redis, death.worker, math.inf) and time.monotonic() < until:
             time.sleep(0.02)
 
 
@@ -193,7 +199,7 @@ class Pool:
     def __init__(self, store: Store, places: Sequence[Place], arguments: Sequence[str], *, burst: bool) -> None:
         self._store, self._places, self._arguments, self._burst = store, places, arguments, burst
         self._reports = Reports(store, f"pool:{places[0].name}"[:64])
-        self._pids: set[str] = set()
+        self._incarnations: set[str] = set()
         self._has_registered = False
         self._is_stopping = False
         self._failure = 0
@@ -223,17 +229,11 @@ class Pool:
 
     def _start(self, place: Place) -> None:
         try:
-            place.start(self._command(place.name))
-            self._pids.add(str(place.pid))
+            place.start(self._arguments)
+            self._incarnations.add(place.incarnation)
         except OSError as error:  # no memory, or too many processes
             log.error("worker %s cannot be started: %s; trying again", place.name, error)
             place.note_death(1)
-
-    def _command(self, name: str) -> list[str]:
-        typed = self._arguments
-        cut = typed.index("--") if "--" in typed else len(typed)
-        ours = ["--name", name, "--parent", str(os.getpid())]
-        return [sys.executable, "-m", f"{__package__}.cli", *typed[:cut], *ours, *typed[cut:]]
 
     def _stop(self) -> None:
         """Pass a signal on, each further one too, and start nothing any more."""
@@ -249,14 +249,14 @@ class Pool:
                 pid, status = ended
                 for place in self._places:
                     if place.pid == pid:
-                        self._bury(place, pid, os.waitstatus_to_exitcode(status))
+                        self._bury(place, os.waitstatus_to_exitcode(status))
 
-    def _bury(self, place: Place, pid: int, code: int) -> None:
+    def _bury(self, place: Place, code: int) -> None:
         message = f"worker {place.name} {_ending(code)}"
         log.log(logging.WARNING if code else logging.INFO, "%s", message)
         place.note_death(code)
-        if end_abandoned({other.pid for other in self._places if other.pid}):
-            self._reports.tell(Death(place.name, pid, message))
+        if end_abandoned({os.getsid(0), *(other.pid for other in self._places if other.pid)}):
+            self._reports.tell(Death(place.name, place.incarnation, message))
         else:
             log.error("what worker %s left behind cannot be killed; its lease tells", place.name)
         if self._is_stopping or (self._burst and code == 0):
@@ -270,14 +270,14 @@ class Pool:
         if not self._has_registered:
             with suppress(GhostlessError):  # then nobody could register either
                 entries = [entry_of(self._store, place.name) for place in self._places]
-                self._has_registered = any(entry.get("pid") in self._pids for entry in entries)
+                self._has_registered = any(entry.get("incarnation") in self._incarnations for entry in entries)
         return self._has_registered
 
 
 def _ending(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
-    return f"was killed by signal {-code} ({signal.Signals(-code).name})"
+    return f"was killed by signal {-code} ({signal.strsignal(-code)})"
 
 
 def run_pool(settings: Settings, places: Sequence[Place], arguments: Sequence[str], *, burst: bool) -> int:

@@ -21,7 +21,7 @@ def offspring(pid: int) -> Processes:
 
 
 def end_abandoned(kept: Collection[int], patience: float = 1.0) -> bool:
-    """Kill our children but for `kept` and what stands in the sessions that those lead; tell whether all are gone.
+    """Kill our children but for `kept` and what is in the sessions of these ids; tell whether all are gone.
 
     What they leave behind becomes ours when they end, so it takes more than one look.
     """

@@ -35,11 +35,17 @@ class RegisteredWorker(RqWorker):
     """
 
     def __init__(
-        self, queues: Any, name: str | None = None, *args: Any, settings: Settings | None = None, **kw: Any
+        self,
+        queues: Any,
+        name: str | None = None,
+        *args: Any,
+        settings: Settings | None = None,
+        incarnation: str | None = None,
+        **kw: Any,
     ) -> None:
         super().__init__(queues, name, *args, **kw)
         self.settings = settings or Settings.from_environment()
-        self.incarnation = secrets.token_hex(8)  # tells this life from an earlier one under the same name
+        self.incarnation = incarnation or secrets.token_hex(8)  # tells two workers of one name apart
         named = connect_like(self.connection, client_name(self.name, self.incarnation))
         self.store = Store(named, self.settings)
         self.is_displaced = False  # another worker has taken the name
@@ -93,7 +99,7 @@ class RegisteredWorker(RqWorker):
             super().register_death()
 
     def serialize(self) -> dict[Any, Any]:
-        """Return the entry in rq's registry, with what tells two workers of one name apart."""
+        """Return the entry in rq's registry."""
         return {**super().serialize(), "incarnation": self.incarnation}
 
     def subscribe(self) -> None:

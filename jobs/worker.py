@@ -15,7 +15,6 @@ import socket
 import time
 import traceback
 from collections.abc import Sequence
-from datetime import timedelta
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
@@ -44,9 +43,9 @@ log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one
 MISFITS = 3
 """Tasks in a row that could not be run here, after which the worker ends: others may be able to."""
 
-DOUBLED = timedelta(seconds=0.5)
-"""Within this time a second signal is the first one again: who stops a whole group stops the pool too, which passes
-the signal on. rq does alike."""
+DOUBLED = 0.5
+"""Seconds within which a second signal is the first one again: who stops every process stops the pool too, which
+passes the signal on. rq does alike."""
 
 Taken = tuple[Any, Queue]
 """What rq's loop passes on: a claimed task or a plain job, and its queue."""
@@ -74,6 +73,7 @@ class Worker(RegisteredWorker):
         self._plain_job = False
         self._misfits = 0  # tasks in a row that this machine could not run
         self._ended_well = True
+        self._deaf_until = 0.0  # to signals, on the monotonic clock
 
     # Life
 
@@ -128,9 +128,10 @@ class Worker(RegisteredWorker):
         signal.signal(signal.SIGTERM, self._on_stop_signal)
 
     def _on_stop_signal(self, signum: int, frame: FrameType | None) -> None:
-        again = self.shutdown.requested
-        if self._shutdown_requested_date and utc_now() - self._shutdown_requested_date < DOUBLED:
+        if time.monotonic() < self._deaf_until:
             return
+        self._deaf_until = time.monotonic() + DOUBLED
+        again = self.shutdown.requested
         self.shutdown.request(self.settings.drain)
         self._stop_requested = True
         self._ended_well = True
@@ -319,14 +320,25 @@ def unique_name() -> str:
     return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
-def run_worker(settings: Settings, queues: Sequence[str], *, name: str | None = None, burst: bool = False) -> int:
+def run_worker(
+    settings: Settings,
+    queues: Sequence[str],
+    *,
+    name: str | None = None,
+    burst: bool = False,
+    incarnation: str | None = None,
+) -> int:
     """Run a worker until a signal or, with `burst`, until its queues are empty. Returns the exit code.
+
+    `incarnation` is what a pool calls this life of the worker; else it is random.
 
     Raises HorseBroken when the task modules cannot be loaded, and RedisUnavailable at the start only.
     """
     try:
         connection = Redis.from_url(settings.redis_url, protocol=2)
-        worker = Worker(list(queues), name or unique_name(), connection=connection, settings=settings)
+        worker = Worker(
+            list(queues), name or unique_name(), connection=connection, settings=settings, incarnation=incarnation
+        )
         worker.work(burst=burst, logging_level=None)
     except RedisError as error:
         raise RedisUnavailable(error) from error

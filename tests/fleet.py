@@ -126,5 +126,5 @@ def workers_of(pool: subprocess.Popen[bytes]) -> dict[str, psutil.Process]:
         with contextlib.suppress(psutil.Error):  # it ended just now
             command = child.cmdline()
             if "--parent" in command:
-                found[command[-3]] = child
+                found[command[len(command) - command[::-1].index("--name")]] = child
     return found

@@ -24,6 +24,7 @@ from .session import Session, pass_session
 @click.option("--burst", is_flag=True, help="End when the queues are empty.")
 @click.option("--drain", metavar="SECONDS", help="How long a stopping worker lets its task run on.")
 @click.option("--parent", type=int, hidden=True, help="Process id of the pool whose worker this is.")
+@click.option("--incarnation", hidden=True, help="What the pool calls this life of the worker.")
 @click.pass_context
 @pass_session
 def worker(
@@ -37,6 +38,7 @@ def worker(
     burst: bool,
     drain: str | None,
     parent: int | None,
+    incarnation: str | None,
 ) -> None:
     """Run tasks from queues, the first queue first. Ctrl-C lets the task at hand end, twice gives it back.
 
@@ -57,7 +59,7 @@ def worker(
     if (number or gpus is not None) and not parent:
         ctx.exit(run_pool(settings, places(name or unique_name(), number or 1, gpus), sys.argv[1:], burst=burst))
     try:
-        code = run_worker(settings, queues, name=name, burst=burst)
+        code = run_worker(settings, queues, name=name, burst=burst, incarnation=incarnation)
     except HorseBroken as error:
         raise Failed(told_broken(error)) from error
     ctx.exit(code)

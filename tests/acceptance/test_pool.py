@@ -1,8 +1,10 @@
 """Pools of real workers: a death is told at once and mended, and nothing of a pool outlives it."""
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -77,7 +79,7 @@ def test_a_killed_worker_is_reported_at_once_and_started_again(
     task = ended(client, task_id, "SUCCESS")
     lost = loss(client, task_id)
     assert (lost.reason, lost.actor, task.attempt) == ("worker_lost", "pool:w-1", 2)
-    assert lost.message == f"worker {name} was killed by signal 9 (SIGKILL)"
+    assert lost.message == f"worker {name} was killed by signal 9 (Killed)"
     assert int(lost.id.split("-")[0]) - (seconds * 1000 + micros // 1000) < 3000, "as soon as the machine can"
     assert_gone(family)
     eventually(lambda: assert_registered(client, 4), seconds=20)
@@ -97,6 +99,20 @@ def test_what_the_dead_started_ends_with_it(pool: Pool, client: Client, fleet: F
     client.cancel(task_id)
     ended(client, task_id, "CANCELLED")
     assert_clean(client, fleet, task_id)
+
+
+def test_what_was_there_before_the_pool_is_not_its_to_end(client: Client, fleet: Fleet) -> None:
+    """A container's entry script may start something and then become the pool."""
+    command = f"sleep 3600 & exec {sys.executable} -m ghostless.jobs.cli worker default --tasks lifecycle -n 1 --name w"
+    parent = fleet.spawn(["sh", "-c", command])
+    eventually(lambda: assert_registered(client, 1), seconds=30)
+    (sidecar,) = [child for child in psutil.Process(parent.pid).children() if "sleep" in child.cmdline()]
+    (victim,) = workers_of(parent).values()
+    victim.kill()
+    eventually(lambda: assert_registered(client, 0))
+    eventually(lambda: assert_registered(client, 1), seconds=30)
+    assert is_running(sidecar.pid)
+    sidecar.kill()
 
 
 def assert_told(client: Client, task_id: str) -> None:
@@ -161,14 +177,20 @@ def assert_started_again(pool: subprocess.Popen[bytes], before: int) -> None:
     assert 2 == len(pids - {before})
 
 
-def test_a_worker_that_ends_by_itself_is_started_again(pool: Pool, client: Client, fleet: Fleet) -> None:
+def test_a_worker_that_gives_up_is_started_again(pool: Pool, client: Client, fleet: Fleet, trace: Path) -> None:
     """In its first life too, once it had registered: what ended it is no mistake in how the pool was started."""
     parent = pool("-n", "1", size=1)
     (victim,) = workers_of(parent).values()
-    client.store.redis.hset("rq:worker:w-1", "incarnation", "another")
-    eventually(lambda: assert_gone([victim]))
-    eventually(lambda: assert_registered(client, 1), seconds=20)
+    shutil.rmtree(fleet.temporary)
+    (fleet.folder / "tmp").touch()  # no attempt can have a folder, so the worker runs none
+    ids = [client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id for _ in range(3)]
+    eventually(lambda: assert_gone([victim]), seconds=20)
+    (fleet.folder / "tmp").unlink()
+    for task_id in ids:
+        ended(client, task_id, "SUCCESS")
     assert ["w-1"] == [*workers_of(parent)]
+    assert "worker w-1 ended with exit code 1" in fleet.logs()
+    assert_clean(client, fleet, *ids)
 
 
 def test_plain_jobs_of_a_dead_worker_are_found_at_once(pool: Pool, client: Client, fleet: Fleet) -> None:

@@ -29,11 +29,11 @@ def present(redis: Redis, worker: str, silence: float) -> set[str]:
     except RedisRefused:
         return set()
     return {
-        connection["name"].removeprefix(prefix)
+        name.removeprefix(prefix)
         for connection in connections
-        if connection["name"].startswith(prefix)
-        and connection["db"] == database
-        and float(connection["idle"]) < silence
+        if (name := connection.get("name", "")).startswith(prefix)
+        and connection.get("db", database) == database  # some servers tell less
+        and float(connection.get("idle", 0)) < silence
     }
 
 

@@ -113,6 +113,7 @@ def test_what_was_there_before_the_pool_is_not_its_to_end(client: Client, fleet:
     eventually(lambda: assert_registered(client, 1), seconds=30)
     assert is_running(sidecar.pid)
     sidecar.kill()
+    assert_clean(client, fleet)
 
 
 def assert_told(client: Client, task_id: str) -> None:
@@ -258,6 +259,7 @@ def test_a_module_that_is_broken_ends_the_pool(fleet: Fleet, client: Client) -> 
     assert 1 == parent.wait(timeout=30)
     assert "broken_tasks could not be loaded: ZeroDivisionError" in fleet.logs()
     assert_registered(client, 0)
+    assert_clean(client, fleet)
 
 
 def test_a_burst_ends_when_the_queue_is_empty(fleet: Fleet, client: Client, trace: Path) -> None:

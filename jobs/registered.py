@@ -1,8 +1,10 @@
 """An rq worker as rq and its tools see it: its entry in the registry, kept whatever happens to Redis."""
 
 import logging
+import os
 import random
 import secrets
+import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -169,3 +171,8 @@ def tolerate(call: Callable[[], Any], *also: type[Exception]) -> bool:
         log.warning("%s", error)
         return False
     return True
+
+
+def unique_name() -> str:
+    """Return a name that nobody has: random, since in a container host and pid are the same after a restart."""
+    return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"

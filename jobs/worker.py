@@ -9,9 +9,7 @@ import json
 import logging
 import os
 import random
-import secrets
 import signal
-import socket
 import time
 import traceback
 from collections.abc import Sequence
@@ -30,7 +28,7 @@ from .claims import Claims
 from .connection import BLOCK
 from .errors import RedisUnavailable
 from .messages import Answer, Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
-from .registered import RegisteredWorker, tolerate
+from .registered import RegisteredWorker, tolerate, unique_name
 from .reporter import Reporter
 from .scripts import translated
 from .settings import Settings
@@ -313,11 +311,6 @@ class Worker(RegisteredWorker):
 
     def _give_up(self) -> bool:
         return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + self.settings.grace
-
-
-def unique_name() -> str:
-    """Return a name that nobody has: random, since in a container host and pid are the same after a restart."""
-    return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
 def run_worker(

@@ -5,9 +5,10 @@ import sys
 import click
 
 from ..pool import places, run_pool
+from ..registered import unique_name
 from ..stable import HorseBroken
 from ..tether import stop_with_parent
-from ..worker import run_worker, unique_name
+from ..worker import run_worker
 from .lazy import Failed
 from .logs import log_to_stderr
 from .modules import told_broken

@@ -2,12 +2,13 @@
 
 import select
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from redis import Redis
 from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import TimeoutError
+from redis.exceptions import ResponseError, TimeoutError
 from redis.retry import Retry
 
 from .settings import Settings
@@ -27,14 +28,31 @@ def connect(settings: Settings) -> Redis:
     return Redis.from_url(settings.redis_url, **_options())
 
 
-def connect_like(other: Redis) -> Redis:
-    """Return a client to the same database as `other`, whatever `other` was made with."""
+def connect_like(other: Redis, name: str = "") -> Redis:
+    """Return a client to the same database as `other`, whatever `other` was made with.
+
+    Its connections bear the name, where Redis allows that, for those who look at CLIENT LIST.
+    """
     pool = other.connection_pool
     # Address, credentials and TLS are the other's. Its handlers of maintenance notices belong to RESP3.
     theirs = {name: value for name, value in pool.connection_kwargs.items() if "maint_notifications" not in name}
     options = {**theirs, **_options()}
+    if name:
+        options["redis_connect_func"] = _introduction(name, theirs.get("redis_connect_func"))
     fresh = type(pool)(connection_class=pool.connection_class, **options)
     return Redis(connection_pool=fresh)
+
+
+def _introduction(name: str, prepare: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    """Return what is done with each new connection. redis-py's own `client_name` fails where names are forbidden."""
+
+    def introduce(connection: Any) -> None:
+        (prepare or type(connection).on_connect)(connection)
+        connection.send_command("CLIENT", "SETNAME", name, check_health=False)
+        with suppress(ResponseError):
+            connection.read_response()
+
+    return introduce
 
 
 def pop_unless_woken(redis: Redis, names: Sequence[str], seconds: float, wake_fd: int) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import psutil
@@ -19,6 +20,23 @@ def offspring(pid: int) -> Processes:
     return found | {process for process in psutil.process_iter() if process.pid != pid and _group(process.pid) == pid}
 
 
+def end_abandoned(kept: Collection[int], patience: float = 1.0) -> bool:
+    """Kill our children but for `kept` and what is in the sessions of these ids; tell whether all are gone.
+
+    What they leave behind becomes ours when they end, so it takes more than one look.
+    """
+    give_up_at = time.monotonic() + patience
+    while (left := _abandoned(kept)) and time.monotonic() < give_up_at:
+        end(left)
+    return not left
+
+
+def _abandoned(kept: Collection[int]) -> Processes:
+    children = psutil.Process().children()
+    left = {child for child in children if child.pid not in kept and _session(child.pid) not in kept}
+    return left.union(*(child.children(recursive=True) for child in left))
+
+
 def has_children(pid: int) -> bool:
     """Tell quickly whether a process has any children."""
     lists = Path(f"/proc/{pid}/task").glob("*/children")
@@ -28,6 +46,12 @@ def has_children(pid: int) -> bool:
 def _group(pid: int) -> int | None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         return os.getpgid(pid)
+    return None
+
+
+def _session(pid: int) -> int | None:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getsid(pid)
     return None
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from redis import Redis
 
-from ..statemachine import STORED, State
+from ..statemachine import RUNNING, STORED, State
 from .errors import CorruptRecord, TaskNotFound
 from .keys import Keys
 from .model import Entry, Task
@@ -127,6 +127,23 @@ class Reads:
             return {name: int(stored.get(name, 0)) for name in ("submitted", "purged", "stale_writes")}
         except ValueError as error:
             raise CorruptRecord(f"{self.keys.ledger}: {error}") from error
+
+    def held_by(self, worker_id: str) -> dict[str, int]:
+        """Return the running tasks of a worker, each with its attempt."""
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for state in RUNNING:
+                pipeline.zrange(self.keys.state(state), 0, -1)
+            ids = [task_id for members in pipeline.execute() for task_id in members]
+            for task_id in ids:
+                pipeline.hmget(self.keys.task(task_id), "worker_id", "attempt")
+            found = pipeline.execute(raise_on_error=False)
+        # What cannot be read is for the watchdog to set aside.
+        rows = [(task_id, row) for task_id, row in zip(ids, found, strict=True) if not isinstance(row, Exception)]
+        return {
+            task_id: int(attempt)
+            for task_id, (holder, attempt) in rows
+            if holder == worker_id and attempt and attempt.isdecimal()
+        }
 
     def queues(self) -> dict[str, str]:
         """Return every queue that ever held a task, with "running" or "paused"."""

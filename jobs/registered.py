@@ -1,9 +1,12 @@
 """An rq worker as rq and its tools see it: its entry in the registry, kept whatever happens to Redis."""
 
 import logging
+import os
 import random
+import secrets
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -14,9 +17,13 @@ from rq.utils import utcformat
 from rq.worker import Worker as RqWorker
 from rq.worker_registration import register
 
+from ..statemachine import Event
 from .connection import REPLY_TIMEOUT, connect_like
 from .errors import GhostlessError, InvalidSetting
 from .keys import WORKER_RECORD
+from .lost import entry_of, report_lost
+from .messages import Ending
+from .presence import client_name, present
 from .record import WorkerRecord
 from .scripts import translated
 from .settings import Settings
@@ -25,6 +32,8 @@ from .store import Store
 log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one set-up serves both
 
 VERSION = version("ghostless")
+RECONNECT = 2.0
+"""Seconds within which a living worker is there again when its connections were cut."""
 
 
 class RegisteredWorker(RqWorker):
@@ -34,11 +43,20 @@ class RegisteredWorker(RqWorker):
     """
 
     def __init__(
-        self, queues: Any, name: str | None = None, *args: Any, settings: Settings | None = None, **kw: Any
+        self,
+        queues: Any,
+        name: str | None = None,
+        *args: Any,
+        settings: Settings | None = None,
+        incarnation: str | None = None,
+        **kw: Any,
     ) -> None:
         super().__init__(queues, name, *args, **kw)
         self.settings = settings or Settings.from_environment()
-        self.store = Store(connect_like(self.connection), self.settings)
+        self.incarnation = incarnation or secrets.token_hex(8)  # tells two workers of one name apart
+        named = connect_like(self.connection, client_name(self.name, self.incarnation))
+        self.store = Store(named, self.settings)
+        self.is_displaced = False  # another worker has taken the name
         self._done = self._failed = 0  # attempts since the last beat
         self._redis_ahead: float | None = None  # seconds by which Redis' clock is ahead of the monotonic one
 
@@ -58,31 +76,88 @@ class RegisteredWorker(RqWorker):
             super().heartbeat(timeout, pipeline)
 
     def register_birth(self) -> None:
-        """Enter rq's registry. Raises InvalidSetting when a live worker has the name."""
+        """Enter rq's registry, in the place of a dead worker of this name. Raises InvalidSetting when it lives."""
         try:
+            self._replace_former()
             super().register_birth()
         except ValueError as error:
             raise InvalidSetting("--name", "a name that no live worker has", self.name) from error
 
+    def _replace_former(self) -> None:
+        """Report a dead worker of this name. Raises ValueError when it lives; rq's rule holds where nobody can tell."""
+        former = entry_of(self.store, self.name)
+        incarnation = former.get("incarnation")
+        if not self._is_alone(former) or not incarnation or "death" in former:
+            return
+        time.sleep(RECONNECT)
+        if self._is_alone(former):
+            message = f"worker {self.name} was gone when another one was started under its name"
+            report_lost(self.store, self.name, incarnation, f"worker:{self.name}", message)
+
+    def _is_alone(self, former: Mapping[str, str]) -> bool:
+        """Whether Redis tells that no other worker of this name is connected. Raises ValueError when one is."""
+        connected = present(self.store.redis, self.name, self._life)
+        leaving = former.get("incarnation") if "death" in former else None
+        if connected - {self.incarnation, leaving}:
+            raise ValueError("it is connected to Redis")
+        return self.incarnation in connected  # else names are forbidden here, and nobody is seen
+
+    def register_death(self) -> None:
+        """Leave rq's registry, unless the entry is another worker's by now."""
+        if entry_of(self.store, self.name).get("incarnation") in (None, self.incarnation):
+            super().register_death()
+
+    def serialize(self) -> dict[Any, Any]:
+        """Return the entry in rq's registry."""
+        return {**super().serialize(), "incarnation": self.incarnation}
+
+    def subscribe(self) -> None:
+        """Listen to commands as rq does, but on a connection that bears this worker's name.
+
+        Its end is noticed at once, so that a living worker is soon there again when its connections were cut.
+        """
+        self.pubsub = self.store.redis.pubsub()
+        self.pubsub.subscribe(**{self.pubsub_channel_name: self.handle_payload})
+        self.pubsub_thread = self.pubsub.run_in_thread(
+            sleep_time=60, daemon=True, exception_handler=self._pubsub_exception_handler
+        )
+
+    def handle_payload(self, message: Any) -> None:
+        """Carry out a command of rq's, which expects bytes."""
+        super().handle_payload({**message, "data": message["data"].encode()})
+
+    @property
+    def _life(self) -> int:
+        """Seconds of silence after which a worker counts as dead in rq's registry."""
+        return round(4 * self.settings.lease)
+
     def beat(self) -> None:
-        life = round(4 * self.settings.lease)
+        """Keep the entry alive, or make it anew; note when it is another worker's by now."""
         self.last_heartbeat = utc_now()
         done, failed, self._done, self._failed = self._done, self._failed, 0, 0
         with translated(), self.store.redis.pipeline(transaction=False) as pipeline:
+            pipeline.hget(self.key, "incarnation")
             pipeline.hset(self.key, "last_heartbeat", utcformat(self.last_heartbeat))
             pipeline.hset(self.key, WORKER_RECORD, self.record().to_json())
             pipeline.hincrby(self.key, "successful_job_count", done)
             pipeline.hincrby(self.key, "failed_job_count", failed)
-            pipeline.expire(self.key, life)
+            pipeline.expire(self.key, self._life)
             pipeline.time()
-            is_new, *_, (seconds, micros) = pipeline.execute()
+            holder, is_new, *_, (seconds, micros) = pipeline.execute()
             self._redis_ahead = seconds + micros / 1e6 - time.monotonic()
-            if is_new:  # Redis was emptied, or this worker was silent for too long
+            if holder not in (None, self.incarnation):
+                self.is_displaced = True
+            elif is_new:  # Redis was emptied, or this worker was silent for too long
                 record: dict[Any, Any] = {**self.serialize(), "state": self.get_state()}
                 pipeline.hset(self.key, mapping=record)
-                pipeline.expire(self.key, life)
+                pipeline.expire(self.key, self._life)
                 register(self, pipeline)
                 pipeline.execute()
+
+    def count_attempt(self, ending: Ending) -> None:
+        """Count an ended attempt for the next beat."""
+        self._failed += ending.event in (Event.FAIL, Event.TIMEOUT)
+        self._done += ending.event is Event.COMPLETE
 
     def record(self) -> WorkerRecord:
         """Return what a beat tells of this worker besides rq's own fields."""
@@ -117,3 +192,8 @@ def tolerate(call: Callable[[], Any], *also: type[Exception]) -> bool:
         log.warning("%s", error)
         return False
     return True
+
+
+def unique_name() -> str:
+    """Return a name that nobody has: random, since in a container host and pid are the same after a restart."""
+    return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"

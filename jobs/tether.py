@@ -16,7 +16,8 @@ import sys
 import threading
 import time
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
 _BACKLOG = 0.2
 """Seconds for a word that came while a native call kept all threads from running, the reader among them."""
 
@@ -30,13 +31,30 @@ def tie_to_worker(*, adopts: bool = True) -> None:
     """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)  # never kill the group of whoever started this
+    if adopts:
+        adopt_orphans()  # nothing that a handler started is out of sight
     if sys.platform == "linux":
-        if adopts:  # so that nothing a handler started is out of sight
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         _die_with_the_pipe(os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)  # a handler that reads its input finds the end of it
     os.close(null)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def stop_with_parent(parent: int) -> None:
+    """Get SIGTERM when the parent is gone, also by SIGKILL, or is gone already.
+
+    It must have started this process in a thread that lives on: the signal comes when that thread ends.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Lease:

@@ -9,18 +9,15 @@ import json
 import logging
 import os
 import random
-import secrets
 import signal
-import socket
 import time
 import traceback
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 from redis import Redis
 from redis.exceptions import RedisError
-from rq.job import Job
 from rq.queue import Queue
 from rq.utils import now as utc_now
 from rq.worker.base import WorkerStatus
@@ -30,11 +27,13 @@ from .claims import Claims
 from .connection import BLOCK
 from .diary import Diary
 from .errors import RedisUnavailable
+from .gpus import GpuMeter
 from .health import HealthServer, own_address
 from .horse_process import HorseBroken
-from .messages import Answer, Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
+from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
+from .plain import PlainWorker
 from .record import WorkerRecord
-from .registered import RegisteredWorker, tolerate
+from .registered import tolerate, unique_name
 from .reporter import Reporter
 from .scripts import translated
 from .settings import Settings
@@ -48,11 +47,15 @@ log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one
 MISFITS = 3
 """Tasks in a row that could not be run here, after which the worker ends: others may be able to."""
 
+DOUBLED = 0.5
+"""Seconds within which a second signal is the first one again: who stops every process stops the pool too, which
+passes the signal on. rq does alike."""
+
 Taken = tuple[Any, Queue]
 """What rq's loop passes on: a claimed task or a plain job, and its queue."""
 
 
-class Worker(RegisteredWorker):
+class Worker(PlainWorker):
     """Serves queues: tasks in a warm horse, plain rq jobs exactly as rq does.
 
     Takes the arguments of rq's worker, so that `rq worker -w ghostless.jobs.worker.Worker` makes one; settings
@@ -71,12 +74,12 @@ class Worker(RegisteredWorker):
         self._diary = Diary(self.store.redis, self.store.keys, self.name)
         self._stable = Stable(self.store, self._diary, lambda: self.shutdown.requested, self._on_line)
         self._claims = Claims(self.store, self.actor, give_up=lambda: self.shutdown.requested)
-        self._vitals = Vitals(self.name, self.settings, self._stable, self._claims)
+        self._vitals = Vitals(self.name, self.settings, self._stable, self._claims, GpuMeter(self.settings.beat).latest)
         self._health: HealthServer | None = None
         self._jobs_left: int | None = None
-        self._plain_job = False
         self._misfits = 0  # tasks in a row that this machine could not run
         self._ended_well = True
+        self._deaf_until = 0.0  # to signals, on the monotonic clock
 
     # Life
 
@@ -88,7 +91,7 @@ class Worker(RegisteredWorker):
     @property
     def exit_code(self) -> int:
         """0 when the worker ended because it was to end, 1 when something forced it to."""
-        return 0 if self._ended_well or self.shutdown.requested else 1
+        return 0 if (self._ended_well or self.shutdown.requested) and not self.is_displaced else 1
 
     def bootstrap(self, *args: Any, **kw: Any) -> None:
         """Load the task modules first, so that a worker that cannot run anything never registers.
@@ -124,6 +127,12 @@ class Worker(RegisteredWorker):
             self._health.close()
         tolerate(super().teardown)
 
+    def let_go(self) -> None:
+        """In a fork for a plain job: close what ties the horse and the port to this worker."""
+        self._stable.let_go()
+        if self._health:
+            self._health.let_go()
+
     def _on_line(self, stream: TextIO, line: str) -> None:
         task_id = self._reporter.task_id if self._reporter else None
         print(f"[{task_id or self.name}] {line}", file=stream, flush=True)
@@ -141,11 +150,14 @@ class Worker(RegisteredWorker):
         signal.signal(signal.SIGTERM, self._on_stop_signal)
 
     def _on_stop_signal(self, signum: int, frame: FrameType | None) -> None:
+        if time.monotonic() < self._deaf_until:
+            return
+        self._deaf_until = time.monotonic() + DOUBLED
         again = self.shutdown.requested
         self.shutdown.request(self.settings.drain)
         self._stop_requested = True
         self._wake()
-        if again and self._plain_job:
+        if again and self.runs_plain_job:
             self.request_force_stop(signum, frame)
         self._shutdown_requested_date = self._shutdown_requested_date or utc_now()
 
@@ -154,12 +166,22 @@ class Worker(RegisteredWorker):
     def _on_beat(self) -> None:
         if self.birth_date:
             self.beat()
+            if self.is_displaced:
+                self._give_way()
             self._stable.publish_if_lost()
             tolerate(self._diary.send)
 
     def record(self) -> WorkerRecord:
         """Return what a beat tells of this worker besides rq's own fields."""
         return self._vitals.record(super().record())
+
+    def _give_way(self) -> None:
+        """Stop at once: this worker was cut off, and another one was started under its name."""
+        if not self.shutdown.requested:
+            log.error("another worker is called %s now; this one ends", self.name)
+            self.shutdown.request(0.0)
+            self._stop_requested = True
+            self._wake()
 
     def handle_payload(self, message: Any) -> None:
         """Take the hint that a held task was cancelled, paused or resumed; other commands are rq's."""
@@ -203,27 +225,13 @@ class Worker(RegisteredWorker):
 
     def _take(self, reply: ClaimReply | None) -> Taken | None:
         if isinstance(reply, PlainJob):
-            return self._fetch_plain(reply)
+            return self.fetch_plain(reply)
         if isinstance(reply, Claimed):
-            queue = self._queue_named(reply.task.queue)
+            queue = self.queue_named(reply.task.queue)
             self.set_state(WorkerStatus.BUSY)
             self.reorder_queues(queue)
             return reply, queue
         return None
-
-    def _fetch_plain(self, plain: PlainJob) -> Taken | None:
-        queue = self._queue_named(plain.queue)
-        try:
-            job = Job.fetch(plain.job_id, connection=self.connection, serializer=self.serializer)
-        except Exception:
-            # As rq: a job that is gone is passed over; one that cannot be read is for rq's own clean-up.
-            log.exception("plain job %s of queue %s cannot be read", plain.job_id, plain.queue)
-            return None
-        self.reorder_queues(queue)
-        return job, queue
-
-    def _queue_named(self, name: str) -> Queue:
-        return next(queue for queue in self.queues if queue.name == name)
 
     def _idle(self, reply: ClaimReply | None) -> None:
         is_suspended = isinstance(reply, NothingToClaim) and reply.why == "suspended"
@@ -254,7 +262,7 @@ class Worker(RegisteredWorker):
             self._run_task_safely(job)
         else:
             self._vitals.begin(None)
-            self._run_plain(job, queue)
+            self.run_plain(job, queue)
         self._vitals.end()
 
     def _run_task_safely(self, claimed: Claimed) -> None:
@@ -272,29 +280,6 @@ class Worker(RegisteredWorker):
         finally:
             if self._reporter:
                 self._reporter.release()
-
-    def _run_plain(self, job: Job, queue: Queue) -> None:
-        self._plain_job = True
-        try:
-            super().execute_job(job, queue)
-        finally:
-            self._plain_job = False
-
-    def kill_horse(self, sig: signal.Signals = signal.SIGKILL) -> None:
-        """Kill the fork of a plain job; while there is none, rq would kill the worker's own process group."""
-        if self.horse_pid:
-            super().kill_horse(sig)
-
-    def main_work_horse(self, job: Job, queue: Queue) -> NoReturn:
-        """Run a plain job in a fork, which must not keep our own horse tied to it."""
-        self._stable.let_go()
-        if self._health:
-            self._health.let_go()
-        super().main_work_horse(job, queue)
-
-    def prepare_job_execution(self, job: Job, remove_from_intermediate_queue: bool = False) -> None:
-        """Let a plain job leave rq's intermediate list also when several queues are served."""
-        super().prepare_job_execution(job, remove_from_intermediate_queue=True)
 
     def _run_task(self, claimed: Claimed) -> None:
         horse = self._stable.horse
@@ -314,16 +299,10 @@ class Worker(RegisteredWorker):
         answer, reply = settle(
             self.store, reporter, claimed, ending, self.actor, next_claim=self._next_claim(), give_up=self._give_up
         )
-        self._count(claimed, ending, answer)
-        self._claims.keep(reply)
-
-    def _count(self, claimed: Claimed, ending: Ending, answer: Answer | None) -> None:
-        has_failed = ending.event in (Event.FAIL, Event.TIMEOUT)
-        self._failed += has_failed
-        self._done += ending.event is Event.COMPLETE
+        self.count_attempt(ending)
         state = f"{answer.word} {answer.state}" if answer else "not told to Redis"
-        level = logging.WARNING if has_failed else logging.INFO
-        log.log(level, "%s of %s: %s %s", ending.event, claimed.held.task_id, state, ending.message)
+        log.info("%s of %s: %s %s", ending.event, claimed.held.task_id, state, ending.message)
+        self._claims.keep(reply)
 
     def _next_claim(self) -> Claim | None:
         no_more = self._jobs_left is not None and self._jobs_left <= 0
@@ -347,18 +326,20 @@ def run_worker(
     burst: bool = False,
     max_jobs: int | None = None,
     max_idle_time: int | None = None,
+    incarnation: str | None = None,
 ) -> int:
     """Run a worker until a signal or, with `burst`, until its queues are empty. Returns the exit code.
 
     It also ends after `max_jobs` tasks and plain jobs, and when it had nothing to do for `max_idle_time` seconds.
+    `incarnation` is what a pool calls this life of the worker; else it is random.
 
     Raises HorseBroken when the task modules cannot be loaded, and RedisUnavailable at the start only.
     """
-    # Random, since in a container host and pid are the same after a restart.
-    name = name or f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
     try:
         connection = Redis.from_url(settings.redis_url, protocol=2)
-        worker = Worker(list(queues), name, connection=connection, settings=settings)
+        worker = Worker(
+            list(queues), name or unique_name(), connection=connection, settings=settings, incarnation=incarnation
+        )
         worker.work(burst=burst, logging_level=None, max_jobs=max_jobs, max_idle_time=max_idle_time)
     except RedisError as error:
         raise RedisUnavailable(error) from error

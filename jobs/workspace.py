@@ -31,9 +31,9 @@ class Workspace:
     def folder_for(self, task_id: str, attempt: int) -> Path:
         """Make and return an empty folder for one attempt; the workspace too, when a cleaner removed it."""
         if not (self.path / _LOCK).exists():
-            os.close(self._lock)
             self._parent = _shared_folder()
-            self.path, self._lock = self._made()
+            (self.path, self._lock), former = self._made(), self._lock
+            os.close(former)
         return Path(tempfile.mkdtemp(prefix=f"{task_id}-{attempt}-", dir=self.path))
 
     def remove_orphans(self) -> None:

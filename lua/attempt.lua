@@ -60,3 +60,19 @@ local function end_badly(move, ending, now)
     add_step(move, Event.GIVE_UP, "policy", Reason.POLICY, counter .. " used up: " .. limit .. " retries allowed")
   end
 end
+
+-- Ends a running attempt for its worker, which cannot do so itself or does not. Returns the error that forbids it.
+-- `why`: actor, reason, message, asked (ms), fraction
+local function take_away(task, why, now)
+  local move = new_move(task)
+  local due_at = end_badly(move, {
+    event = Event.TIMEOUT, actor = why.actor, reason = why.reason, message = why.message,
+    retryable = true, asked = why.asked, fraction = why.fraction,
+  }, now)
+  move.delete = {"worker_id", "token", "timeout_at", "lease", "patience"}
+  local problem = commit(move, now, {due_at = due_at})
+  if problem then return problem end
+  -- What a dead stock worker left: rq would take it for an abandoned job and list it as failed.
+  redis.call("DEL", key.rq_job .. task.id, key.rq_executions .. task.id)
+  if task.state == State.CANCELLED then redis.call("DEL", key.checkpoint .. task.id) end
+end

@@ -31,7 +31,7 @@ SHARED = ("transition", "attempt", "person", "held", "batch", "claim_next")
 
 VERBS = (
     "submit", "claim", "start", "finish", "heartbeat", "progress", "checkpoint", "log", "stage",
-    "cancel", "pause", "resume", "retry", "put_back", "unpark", "release", "sweep", "requeue", "purge",
+    "cancel", "pause", "resume", "retry", "put_back", "unpark", "release", "sweep", "lose", "requeue", "purge",
 )  # fmt: skip
 """The scripts, in the order of a task's life."""
 

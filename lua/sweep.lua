@@ -56,28 +56,19 @@ local function judged_from(task, judge)
 end
 
 -- `left`: ms that the worker's lease still lasts.
-local function take_away(task, now, left)
+local function take(task, now, left)
   if must_ask_first(task) then return "kept" end
-  local alive = left > 0
-  local move = new_move(task)
   local reason, message = Reason.HEARTBEAT_LOST, "no heartbeat from worker " .. (task.worker_id or "?")
-  if alive then
+  if left > 0 then
     reason, message = Reason.DEADLINE, "worker " .. (task.worker_id or "?") .. " did not end the attempt in time"
   end
   local finding = findings and findings[task.worker_id]
   if finding then message = message .. "; health: " .. finding end
-  local due_at = end_badly(move, {
-    event = Event.TIMEOUT, actor = actor, reason = reason, message = message, retryable = true,
+  return take_away(task, {
+    actor = actor, reason = reason, message = message,
     -- Before its lease would have ended, a live worker learns that it lost the task, and kills its horse.
     asked = math.max(0, left), fraction = math.random(),
-  }, now)
-  move.delete = {"worker_id", "token", "timeout_at", "lease", "patience"}
-  local refused = commit(move, now, {due_at = due_at})
-  if refused then return refused end
-  -- What a dead stock worker left: rq would take it for an abandoned job and list it as failed.
-  redis.call("DEL", key.rq_job .. task.id, key.rq_executions .. task.id)
-  if task.state == State.CANCELLED then redis.call("DEL", key.checkpoint .. task.id) end
-  return "moved"
+  }, now) or "moved"
 end
 
 local problem = check_types({{key.deadlines, "zset"}, {key.quarantine, "hash"}, {key.watchdog, "hash"}})
@@ -87,7 +78,7 @@ local judge = judge_from(now)
 local swept = each_due(key.deadlines, now, limit, RUNNING, function(task)
   local left, overdue = redis.call("PTTL", key.heartbeat .. task.id), overdue_from(task)
   local judged = judged_from(task, judge)
-  if now >= (left > 0 and overdue or judged) then return take_away(task, now, left) end
+  if now >= (left > 0 and overdue or judged) then return take(task, now, left) end
   local look_at = left > 0 and math.min(now + left, overdue) or judged
   redis.call("ZADD", key.deadlines, look_at, task.id)
   return "kept"

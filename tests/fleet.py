@@ -1,5 +1,6 @@
 """Real processes for acceptance tests: workers and watchdogs, started as a user starts them and ended by pid."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -33,6 +34,10 @@ class Fleet:
         """Start `ghostless worker`; it is ready when it published its types."""
         options = ["--tasks", tasks, *(["--name", name] if name else [])]
         return self.start("worker", *(queues or ("default",)), *options)
+
+    def pool(self, *options: str, tasks: str = "lifecycle") -> subprocess.Popen[bytes]:
+        """Start `ghostless worker` as a pool called w."""
+        return self.start("worker", "default", "--tasks", tasks, "--name", "w", *options)
 
     def watchdog(self) -> subprocess.Popen[bytes]:
         """Start `ghostless watchdog`."""
@@ -112,3 +117,14 @@ def horse_of(worker: subprocess.Popen[bytes]) -> psutil.Process:
     return next(
         child for child in psutil.Process(worker.pid).children() if "ghostless.jobs.horse" in " ".join(child.cmdline())
     )
+
+
+def workers_of(pool: subprocess.Popen[bytes]) -> dict[str, psutil.Process]:
+    """Return the living workers of a pool by name."""
+    found: dict[str, psutil.Process] = {}
+    for child in psutil.Process(pool.pid).children():
+        with contextlib.suppress(psutil.Error):  # it ended just now
+            command = child.cmdline()
+            if "--parent" in command:
+                found[command[len(command) - command[::-1].index("--name")]] = child
+    return found

@@ -66,6 +66,13 @@ def busy(ctx: Context, trace: Path, seconds: float = 3600.0) -> str:
     return "done"
 
 
+@task("life.device", **QUICK)
+def device(ctx: Context, seconds: float) -> dict[str, str | None]:
+    """Tell after a while which GPU this process may use."""
+    time.sleep(seconds)
+    return {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")}
+
+
 @task("life.talk", **QUICK)
 def talk(ctx: Context, lines: int) -> None:
     """Print to both streams, and let a child do so too."""

@@ -1,9 +1,14 @@
 """`worker`: run tasks from queues until told to stop."""
 
+import sys
+
 import click
 
 from ..horse_process import HorseBroken
+from ..pool import places, run_pool
+from ..registered import unique_name
 from ..settings import WAYS_TO_START
+from ..tether import stop_with_parent
 from ..worker import run_worker
 from .logs import log_to_stderr
 from .modules import modules_of, modules_option, told
@@ -14,6 +19,8 @@ from .session import Session, pass_session
 @click.command()
 @click.argument("queues", nargs=-1, required=True, callback=as_names, metavar="QUEUE...")
 @modules_option
+@click.option("-n", "number", type=click.IntRange(1, 1000), metavar="N", help="Keep N workers; with --gpus N a device.")
+@click.option("--gpus", metavar="all|0,1", help="Keep a worker for each GPU, which sees no other one.")
 @click.option("--name", callback=as_name, metavar="NAME", help="Name of the worker; else host and process id.")
 @click.option("--burst", is_flag=True, help="End when the queues are empty.")
 @click.option("--max-jobs", type=click.IntRange(1), help="End after so many tasks and plain jobs.")
@@ -32,7 +39,13 @@ from .session import Session, pass_session
 @click.option(
     "--max-horse-rss", metavar="SIZE", help="Replace it after a task that leaves it with more memory, like 8G or 500M."
 )
-@click.option("--health-port", metavar="PORT", help="Answer GET /health here; 0 for nowhere, the default.")
+@click.option(
+    "--health-port",
+    metavar="PORT",
+    help="Answer GET /health here; a pool's second worker at the next port, and so on. 0 for nowhere.",
+)
+@click.option("--parent", type=int, hidden=True, help="Process id of the pool whose worker this is.")
+@click.option("--incarnation", hidden=True, help="What the pool calls this life of the worker.")
 @click.pass_context
 @pass_session
 def worker(
@@ -40,6 +53,8 @@ def worker(
     ctx: click.Context,
     queues: tuple[str, ...],
     modules: tuple[str, ...],
+    number: int | None,
+    gpus: str | None,
     name: str | None,
     burst: bool,
     max_jobs: int | None,
@@ -50,12 +65,20 @@ def worker(
     max_tasks_per_horse: str | None,
     max_horse_rss: str | None,
     health_port: str | None,
+    parent: int | None,
+    incarnation: str | None,
 ) -> None:
     """Run tasks from queues, the first queue first. Ctrl-C lets the task at hand end, twice gives it back.
 
+    With -n or --gpus the workers are processes of their own: one that dies is reported at once and started again.
+    They are called NAME-1, NAME-2 and so on, or NAME-gpu0.
+
     \b
     Example: ghostless worker gpu --tasks my_tasks
+             ghostless worker gpu --tasks my_tasks --gpus all
     """
+    if parent:
+        stop_with_parent(parent)
     settings = session.settings(
         tasks=",".join(modules) or None,
         drain=drain,
@@ -68,8 +91,19 @@ def worker(
     modules_of(settings)
     session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
     log_to_stderr()
+    if (number or gpus is not None) and not parent:
+        found = places(name or unique_name(), number or 1, gpus, settings.health_port)
+        ctx.exit(run_pool(settings, found, sys.argv[1:], burst=burst))
     try:
-        code = run_worker(settings, queues, name=name, burst=burst, max_jobs=max_jobs, max_idle_time=max_idle_time)
+        code = run_worker(
+            settings,
+            queues,
+            name=name,
+            burst=burst,
+            max_jobs=max_jobs,
+            max_idle_time=max_idle_time,
+            incarnation=incarnation,
+        )
     except HorseBroken as error:
         raise told(error) from error
     ctx.exit(code)

@@ -169,6 +169,9 @@ def test_a_burst_worker_ends_when_its_queues_are_empty(ask: Ask, client: Client)
         (["q", "--tasks", "my_tasks", "--drain", "soon"], "--drain: expected a number of seconds"),
         (["q", "--tasks", "my_tasks", "--max-horse-rss", "much"], "--max-horse-rss: expected a number of bytes"),
         (["q", "--tasks", "my_tasks", "--max-tasks-per-horse", "-1"], "--max-tasks-per-horse: expected a whole number"),
+        (["q", "--tasks", "my_tasks", "-n", "0"], "'-n': 0 is not in the range"),
+        (["q", "--tasks", "my_tasks", "--gpus", ""], "--gpus: expected all, or different GPUs"),
+        (["q", "--tasks", "my_tasks", "--gpus", "all"], "--gpus: expected numbers such as 0,1"),
         ([], "Missing argument 'QUEUE...'"),
     ],
 )

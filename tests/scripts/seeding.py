@@ -19,7 +19,7 @@ OTHER_TYPE = "demo.sub"
 CLAIM = Claim(WORKER, (QUEUE,), TOKEN, (TYPE,))
 PLAIN = PlainJob(QUEUE, "plain")
 PATIENT = Policy(backoff_base=1_000_000, backoff_cap=1_000_000)
-BY_PERSON, BY_WORKER, BY_WATCHDOG = "tester", f"worker:{WORKER}", "watchdog"
+BY_PERSON, BY_WORKER, BY_WATCHDOG, BY_POOL = "tester", f"worker:{WORKER}", "watchdog", "pool:p"
 
 
 class SpiedStore(Store):
@@ -271,6 +271,7 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
     Event.TIMEOUT: (
         _finishing(Event.TIMEOUT, Reason.DEADLINE),
         Carrier("sweep", lambda s: s.store.sweep(BY_WATCHDOG), prepare=make_lost),
+        Carrier("lose", lambda s: s.store.lose(ID, s.held.attempt, WORKER, BY_POOL, "it was killed")),
     ),
     Event.RETRY: (Carrier("retry", lambda s: s.store.retry(ID, BY_PERSON), State.FAILED),),
     Event.CANCEL: (

@@ -25,7 +25,7 @@ CHAINS: dict[tuple[State, Event], Steps] = {
 
 UNSEEN = {Event.HEARTBEAT, Event.PROGRESS}
 WATCHDOG, CLAIMING = {"release", "sweep", "requeue"}, {"claim", "start"}
-WORKER = {"finish", "heartbeat", "progress", "checkpoint", "log", "stage"}
+WORKER = {"finish", "heartbeat", "progress", "checkpoint", "log", "stage", "lose"}
 
 CASES = [
     pytest.param(state, event, carrier, id=f"{state}-{event}-{carrier.verb}")

@@ -166,10 +166,11 @@ def special(stage: Scene) -> Iterator[Carrier]:
         stage.start_over()
         put(stage, State.PROCESSING, replace(Policy(), max_retries=0, max_timeouts=0))
         yield Carrier("finish", lambda s, event=event: finish(s, event, claim=wish("w1", "dd")))
-    stage.start_over()
-    put(stage, State.PROCESSING, replace(Policy(), max_losses=0))
-    CARRIERS[Event.TIMEOUT][1].prepare(stage)
-    yield CARRIERS[Event.TIMEOUT][1]
+    for taking_away in CARRIERS[Event.TIMEOUT][1:]:
+        stage.start_over()
+        put(stage, State.PROCESSING, replace(Policy(), max_losses=0))
+        taking_away.prepare(stage)
+        yield taking_away
 
 
 @pytest.fixture(scope="module")

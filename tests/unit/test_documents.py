@@ -45,10 +45,7 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line) for line in lines + re.findall(r"`ghostless ([a-z][^`]*)`", text)]
 
 
-WITHOUT_POOL = pytest.mark.xfail(reason="-n and --gpus are not there yet", raises=click.NoSuchOption)
-
-
-@pytest.mark.parametrize("name", ["README.md", pytest.param("docs/workers.md", marks=WITHOUT_POOL)])
+@pytest.mark.parametrize("name", ["README.md", "docs/workers.md"])
 def test_commands_in_the_documents(name: str) -> None:
     """Each can be pasted: click knows the verb and takes the arguments."""
     found = commands((ROOT / name).read_text())

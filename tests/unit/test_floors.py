@@ -29,6 +29,7 @@ FLOORS = {
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
         *("jobs.tether", "jobs.workspace", "jobs.output", "jobs.processes", "jobs.memory", "jobs.breaker"),
+        *("jobs.presence", "jobs.gpus"),
     ),
     2: (
         *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
@@ -39,7 +40,9 @@ FLOORS = {
         *(
             "jobs.worker",
             "jobs.claims",
+            "jobs.plain",
             "jobs.registered",
+            "jobs.lost",
             "jobs.horse",
             "jobs.execution",
             "jobs.stable",
@@ -51,7 +54,7 @@ FLOORS = {
             "jobs.clocks",
             "jobs.reporter",
         ),
-        *("jobs.vitals", "jobs.health", "jobs.ticket", "jobs.watchdog", "jobs.scheduler"),
+        *("jobs.vitals", "jobs.health", "jobs.ticket", "jobs.watchdog", "jobs.scheduler", "jobs.pool"),
         "jobs",  # the face that users import; nothing of ours does
     ),
     5: ("jobs.cli", "web", "app", "examples"),

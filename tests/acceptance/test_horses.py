@@ -182,6 +182,33 @@ def test_failing_setups(start: Start, client: Client, fleet: Fleet, notes: Calla
     assert_clean(client, fleet, *ids)
 
 
+def test_a_type_set_aside_is_for_other_workers(start: Start, client: Client, fleet: Fleet) -> None:
+    """A worker that sets a type aside takes no such task, says so, and holds none up: another worker runs them."""
+    start()
+    for _ in range(3):
+        ended(client, client.submit("setup.raise").task_id, "FAILED")
+    waiting = [client.submit("setup.raise").task_id for _ in range(3)]
+    fine = client.submit("setup.fine").task_id
+    ended(client, fine, "SUCCESS")
+    eventually(lambda: assert_told(client, waiting))
+    fleet.worker(name="other", tasks="healed")
+    for task_id in waiting:
+        task = ended(client, task_id, "SUCCESS")
+        assert (task.attempt, client.history(task_id)[1].actor) == (1, "worker:other")
+    assert_clean(client, fleet, fine, *waiting)
+
+
+def assert_told(client: Client, waiting: list[str]) -> None:
+    """Check that the worker's record and each task's explanation say why nobody takes the type."""
+    (worker,) = client.workers()
+    assert worker.record
+    assert "no GPU here" in worker.record.set_aside.get("setup.raise", "")
+    for task_id in waiting:
+        told = client.explain(task_id)
+        assert told.why == "no worker of its queue default serves the type setup.raise"
+        assert any("w does not take it for now" in line and "no GPU here" in line for line in told.evidence)
+
+
 @pytest.mark.parametrize("how_started", ["spawn", "fork"])
 def test_setup_and_teardown_once_each(
     start: Start, client: Client, notes: Callable[..., list[Any]], how_started: str

@@ -301,7 +301,8 @@ class Worker(PlainWorker):
         )
         self.count_attempt(ending)
         state = f"{answer.word} {answer.state}" if answer else "not told to Redis"
-        log.info("%s of %s: %s %s", ending.event, claimed.held.task_id, state, ending.message)
+        level = logging.WARNING if ending.event in (Event.FAIL, Event.TIMEOUT) else logging.INFO
+        log.log(level, "%s of %s: %s %s", ending.event, claimed.held.task_id, state, ending.message)
         self._claims.keep(reply)
 
     def _next_claim(self) -> Claim | None:

@@ -163,7 +163,7 @@ def test_failing_setups(start: Start, client: Client, fleet: Fleet, notes: Calla
     expected = {
         "raise": ("FAILED", "exception", "setup of setup.raise failed: RuntimeError: no GPU here"),
         "kill": ("FAILED", "crashed", "the process running the setup of setup.kill died: signal 9 (SIGKILL)"),
-        "hang": ("TIMEOUT_CANCELLED", "policy", "stopped when asked in the setup of setup.hang"),
+        "hang": ("TIMEOUT_CANCELLED", "policy", "in the setup of setup.hang"),
     }
     ids: list[str] = []
     for how, (state, reason, message) in expected.items():

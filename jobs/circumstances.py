@@ -7,10 +7,10 @@ from typing import Any
 
 from ..statemachine import RUNNING, WAITING_FOR_TIME, State
 from .errors import GhostlessError
-from .fleet import Member, members
+from .fleet import Member, members, serving
 from .model import Entry, Task
 from .reads import Damaged, Reads
-from .scripts import translated
+from .scripts import milliseconds, translated
 
 RECENT = 30
 """Tasks that ended last, whose durations tell how long another one may take."""
@@ -34,7 +34,7 @@ class Circumstances:
     judge_from: int | None = None  # until when the watchdog judges no lease, after an outage
     swept_at: int | None = None  # when a watchdog swept last
     refuses: str = ""  # why Redis takes no writes now
-    usual: int | None = None  # how long tasks of this type ran lately
+    usual: int | None = None  # how long tasks of its queue ran lately
 
 
 def circumstances(reads: Reads, task_id: str) -> Circumstances:
@@ -44,7 +44,7 @@ def circumstances(reads: Reads, task_id: str) -> Circumstances:
     return Circumstances(
         task=task,
         history=history,
-        workers=[member for member in fleet if task.queue in member.queues and member.silent_for is None],
+        workers=serving(task.queue, fleet),
         holder=next((member for member in fleet if member.name == task.worker_id), None),
         refuses=_refuses(reads),
         usual=_usual(reads, task) if task.state is State.PENDING else None,
@@ -65,7 +65,7 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
         time, queue, suspended, rank, pending, lease, score = pipeline.execute()
     trace: Mapping[str, Any] = reads.watchdog() or {}
     return {
-        "now": time[0] * 1000 + time[1] // 1000,
+        "now": milliseconds(time),
         "queue_paused": queue == "paused",
         "suspended": bool(suspended),
         "position": None if rank is None else rank + 1,

@@ -11,7 +11,7 @@ from typing import Final, cast
 from redis import Redis
 
 from .keys import Keys
-from .scripts import translated
+from .scripts import milliseconds, translated
 
 log = logging.getLogger("rq.worker.ghostless")
 
@@ -64,8 +64,7 @@ class Diary:
             raise
 
     def _store(self, notes: list[_Note]) -> None:
-        seconds, micros = self._redis.time()
-        now, clock = seconds * 1000 + micros // 1000, time.monotonic()
+        now, clock = milliseconds(self._redis.time()), time.monotonic()
         entries = [
             json.dumps([now - round(1000 * (clock - note.noted_at)), note.kind, note.text, note.note_id])
             for note in notes

@@ -104,7 +104,7 @@ def _unserved(around: Circumstances) -> _Account:
     task = around.task
     return _Account(
         f"no worker of its queue {task.queue} serves the type {task.type}",
-        f"the first worker that serves it starts it: `ghostless worker {task.queue} --tasks MODULE`",
+        f"the first worker that serves it starts it: `ghostless worker {task.queue} --tasks MODULE`{_again(around)}",
         evidence=(*_parking(around), *(_serves(worker, task.type) for worker in around.workers[:NAMED])),
     )
 
@@ -114,6 +114,13 @@ def _parking(around: Circumstances) -> tuple[str, ...]:
     if parked_at is None:
         return ()
     return (f"parked {distance(parked_at, around.now)}, since no worker that asked serves its type",)
+
+
+def _again(around: Circumstances) -> str:
+    waiting = [
+        worker.name for worker in around.workers if worker.record and around.task.type in worker.record.set_aside
+    ]
+    return f"; {waiting[0]} tries again by itself within the hour" if waiting else ""
 
 
 def _serves(worker: Member, task_type: str) -> str:

@@ -10,8 +10,8 @@ from rq.worker import BaseWorker
 from rq.worker_registration import REDIS_WORKER_KEYS
 
 from .keys import WORKER_RECORD
-from .record import WorkerRecord
-from .scripts import translated
+from .record import MOST_TYPES, WorkerRecord
+from .scripts import milliseconds, translated
 
 SILENT = "silent"
 """The state of a worker that has not beaten for longer than its lease, whatever it last said of itself."""
@@ -55,9 +55,12 @@ class Member:
         )
 
     def takes(self, task_type: str) -> bool:
-        """Tell whether it runs tasks of a type; of a worker of rq's own that is not known, and assumed."""
+        """Tell whether it runs tasks of a type; where that is not known, as of rq's own workers, it is assumed."""
         record = self.record
-        return record is None or (task_type in record.types and task_type not in record.set_aside)
+        if record is None:
+            return True
+        is_named = task_type in record.types or len(record.types) == MOST_TYPES
+        return is_named and task_type not in record.set_aside
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form for JSON."""
@@ -73,17 +76,17 @@ def members(redis: Redis) -> list[Member]:
             pipeline.time()
             for key in keys:
                 pipeline.hgetall(key)
-            (seconds, micros), *found = pipeline.execute()
-    now = seconds * 1000 + micros // 1000
+            time, *found = pipeline.execute()
+    now = milliseconds(time)
     # A key without a hash is a worker that died without a word, and whose record has expired.
     return [
         Member.read(key.removeprefix(prefix), stored, now) for key, stored in zip(keys, found, strict=True) if stored
     ]
 
 
-def serving(queue: str, fleet: list[Member]) -> list[str]:
-    """Return the names of the workers that serve a queue, without those that fell silent."""
-    return [member.name for member in fleet if queue in member.queues and member.silent_for is None]
+def serving(queue: str, fleet: list[Member]) -> list[Member]:
+    """Return the workers that serve a queue, without those that fell silent."""
+    return [member for member in fleet if queue in member.queues and member.silent_for is None]
 
 
 def _silence(record: WorkerRecord | None, now: int) -> int | None:

@@ -97,7 +97,7 @@ class Horse:
         """
         try:
             return psutil.Process(self.pid).memory_info().rss
-        except psutil.NoSuchProcess:
+        except psutil.Error:
             return 0
 
     def wait_until_ready(self, give_up: Callable[[], bool]) -> bool:

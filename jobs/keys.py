@@ -196,6 +196,11 @@ class Keys:
         return WORKERS_SUSPENDED
 
 
+def parking(queue: str, task_type: str) -> str:
+    """Return what `Keys.parked` calls the place of one type in one queue."""
+    return f"{queue}:{task_type}"
+
+
 # What the scripts build names of: prefix and id, and names that stand for themselves.
 _BY_ID = (
     "task", "params", "metadata", "checkpoint", "result", "error", "log", "heartbeat", "tombstone", "state",

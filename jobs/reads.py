@@ -13,7 +13,7 @@ from redis import Redis
 
 from ..statemachine import RUNNING, STORED, State
 from .errors import CorruptRecord, TaskNotFound
-from .keys import Keys
+from .keys import Keys, parking
 from .model import Entry, Task
 from .scripts import translated
 
@@ -110,7 +110,7 @@ class Reads:
             return [self.keys.state(state)]
         with translated():
             types = cast(set[str], self.redis.smembers(self.keys.parked_types(queue)))
-        return [self.keys.pending(queue), *(self.keys.parked(f"{queue}:{name}") for name in sorted(types))]
+        return [self.keys.pending(queue), *(self.keys.parked(parking(queue, name)) for name in sorted(types))]
 
     def counts(self) -> dict[State, int]:
         """Return how many tasks are in each state."""
@@ -167,7 +167,7 @@ class Reads:
             types = cast(list[set[str]], pipeline.execute())
             places = [(queue, name) for queue, names in zip(queues, types, strict=True) for name in sorted(names)]
             for queue, name in places:
-                pipeline.zcard(self.keys.parked(f"{queue}:{name}"))
+                pipeline.zcard(self.keys.parked(parking(queue, name)))
             numbers = cast(list[int], pipeline.execute())
         parked: dict[str, dict[str, int]] = {queue: {} for queue in queues}
         for (queue, name), number in zip(places, numbers, strict=True):

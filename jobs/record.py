@@ -30,7 +30,7 @@ class WorkerRecord:
     beat_at: int | None = None  # None until the worker knows what Redis' clock says
     lease: int = 0  # the length of the worker's leases: a record older than that tells of the past
     types: tuple[str, ...] = ()
-    set_aside: Mapping[str, str] = field(default_factory=dict[str, str])  # types not taken any more, and why
+    set_aside: Mapping[str, str] = field(default_factory=dict[str, str])  # types not taken for a while, and why
     task_id: str | None = None
     attempt: int | None = None
     since: int | None = None  # when the attempt began

@@ -208,15 +208,21 @@ class Reporter(threading.Thread):
     def _send_all(self) -> None:
         with self._changed:
             held, longest_run = self._held, self._longest_run
-        beat_is_due = time.monotonic() >= self._beat_due
-        if held and not self.is_lost:
+            beat_is_due = time.monotonic() >= self._beat_due
+            if beat_is_due:  # planned before it is sent: what makes one due meanwhile is not forgotten
+                self._beat_due = time.monotonic() + self._store.settings.beat
+        try:
+            if held and not self.is_lost:
+                if beat_is_due:
+                    self._write(held, lambda: self._store.heartbeat(held, longest_run))
+                self._send_reports(held)
             if beat_is_due:
-                self._write(held, lambda: self._store.heartbeat(held, longest_run))
-            self._send_reports(held)
-        if beat_is_due:
-            self._on_beat()
-            self.answered_at = time.monotonic()
-            self._beat_due = time.monotonic() + self._store.settings.beat
+                self._on_beat()
+                self.answered_at = time.monotonic()
+        except BaseException:
+            if beat_is_due:
+                self._beat_due = 0.0  # it may not have reached Redis
+            raise
 
     def _send_reports(self, held: Held) -> None:
         while not self.is_lost and (report := self._take(held)):

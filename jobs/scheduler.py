@@ -57,6 +57,9 @@ class Scheduler(RqScheduler):
             except (RedisError, GhostlessError) as error:
                 log.error("%s; trying again", error)
                 pause = min(LONGEST_PAUSE, 2 * pause) * random.uniform(0.5, 1)
+            except Exception:  # from a plain job that cannot be read, say
+                log.exception("the scheduler met an error it does not know, and goes on")
+                pause = LONGEST_PAUSE
             if burst:
                 break
             self.stopping.wait(pause)

@@ -1,10 +1,10 @@
 """Schedules as they stand in Redis: one hash, a JSON record each, changed only by compare-and-set."""
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, cast
 
+from pydantic import TypeAdapter, ValidationError
 from redis import Redis
 from redis.client import Pipeline
 
@@ -12,7 +12,7 @@ from .errors import CorruptRecord, Fault, InvalidTask, ScheduleNotFound
 from .keys import Keys
 from .names import NAME
 from .recurrence import Recurrence
-from .scripts import translated
+from .scripts import milliseconds, translated
 
 Misfire = Literal["skip", "once", "all"]
 Overlap = Literal["allow", "skip"]
@@ -48,18 +48,20 @@ class Schedule:
 
     def pack(self) -> str:
         """Return the stored form."""
-        return json.dumps(asdict(self))
+        return _JSON.dump_json(self).decode()
 
     @classmethod
     def unpack(cls, name: str, text: str) -> "Schedule":
         """Read the stored form; what a later version added is passed over. Raises CorruptRecord."""
         try:
-            stored: dict[str, Any] = json.loads(text)
-            known = {field.name for field in fields(cls)} - {"recurrence"}
-            given = {key: value for key, value in stored.items() if key in known}
-            return cls(recurrence=Recurrence(**stored["recurrence"]), **given)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptRecord(f"schedule {name}: {type(error).__name__} {error}") from error
+            schedule = _JSON.validate_json(text)
+            schedule.check()
+        except (ValidationError, InvalidTask) as error:
+            raise CorruptRecord(f"schedule {name}: {' '.join(str(error).split())}") from error
+        return schedule
+
+
+_JSON = TypeAdapter(Schedule)
 
 
 class Schedules:
@@ -74,7 +76,7 @@ class Schedules:
             pipeline.hgetall(self._key)
             pipeline.time()
             stored, time = cast(tuple[dict[str, str], tuple[int, int]], pipeline.execute())
-        return {name: _read(name, stored[name]) for name in sorted(stored)}, time[0] * 1000 + time[1] // 1000
+        return {name: _read(name, stored[name]) for name in sorted(stored)}, milliseconds(time)
 
     def get(self, name: str) -> Schedule:
         """Return one schedule. Raises ScheduleNotFound, CorruptRecord."""
@@ -117,9 +119,9 @@ class Schedules:
         def attempt(pipeline: Pipeline) -> None:
             nonlocal changed
             text = cast("str | None", pipeline.hget(self._key, name))
-            seconds, micros = pipeline.time()
+            now = milliseconds(pipeline.time())
             there = None if text is None else Schedule.unpack(name, text)
-            wanted = change(there, seconds * 1000 + micros // 1000)
+            wanted = change(there, now)
             changed = wanted is not None and wanted != there
             pipeline.multi()
             if changed and wanted:

@@ -80,6 +80,11 @@ def translated() -> Generator[None]:
         raise translate(error) from error
 
 
+def milliseconds(time: tuple[int, int]) -> int:
+    """Return Redis' answer to TIME in ms."""
+    return time[0] * 1000 + time[1] // 1000
+
+
 def translate(error: RedisError) -> GhostlessError:
     """Return the error of ours that a Redis error means."""
     text = str(error)

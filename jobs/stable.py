@@ -112,7 +112,7 @@ class Stable:
             raise
         self.horse = horse
         if is_ready:
-            self._types = horse.types
+            self._types, self._disowned = horse.types, set()
             self._diary.note("horse started", f"process {horse.pid}")
             if not horse.types:
                 log.warning("the modules %s have no handlers: no task can run here", ", ".join(modules) or "(none)")

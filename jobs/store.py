@@ -272,10 +272,10 @@ class Store:
         arguments = (attempt, worker_id, actor, message, random.random())
         return Answer.read(self._scripts.call("lose", [self.keys.task(task_id)], arguments), task_id)
 
-    def requeue(self, actor: str, queue: str) -> Swept:
-        """Make new tickets for PENDING tasks of a queue whose ticket is gone."""
+    def requeue(self, actor: str, queue: str, *, corrects_parking: bool = True) -> Swept:
+        """Make new tickets for PENDING tasks of a queue whose ticket is gone, and put right which types are parked."""
         hand_over = round(2000 * self.settings.beat)
-        arguments = (actor, BATCH, TICKET_WINDOW, hand_over)
+        arguments = (actor, BATCH, TICKET_WINDOW, hand_over, int(corrects_parking))
         return _read_swept(self._scripts.call("requeue", [self.keys.rq_queue(queue)], arguments))
 
     def purge(self) -> Swept:

@@ -89,6 +89,9 @@ class Request:
         if 0 < policy.max_runtime < policy.timeout:
             longest = f"at most {policy.max_runtime / 1000:g} s, the max_runtime of {kind.name}"
             raise InvalidTask([Fault("timeout", f"expected {longest}, got {shown(self.timeout)}")])
+        if self.stall_timeout and policy.stall_timeout >= policy.longest_run:
+            expected = f"less than the {policy.longest_run / 1000:g} s that an attempt may run at all"
+            raise InvalidTask([Fault("stall_timeout", f"expected {expected}, got {shown(self.stall_timeout)}")])
         return policy
 
 

@@ -5,9 +5,7 @@ is to be saved, an exception is raised in it at once), wait the grace, kill the 
 ending is told to Redis only when the handler is known not to run any more.
 """
 
-import contextlib
 import logging
-import os
 import random
 import shutil
 import time
@@ -24,6 +22,7 @@ from .messages import Answer, Claim, Claimed, ClaimReply, Ending
 from .reporter import Reporter
 from .settings import Settings
 from .store import Store
+from .wakeup import Wakeup
 
 log = logging.getLogger("rq.worker.ghostless")
 
@@ -86,7 +85,7 @@ class Supervisor:
     reporter: Reporter
     settings: Settings
     shutdown: Shutdown
-    wake_fd: int
+    wakeup: Wakeup
     tmpdir: Path
     _clocks: Clocks = field(init=False)
     _has_saved: bool = False  # a checkpoint, in this attempt
@@ -94,7 +93,7 @@ class Supervisor:
     _told: float = -1.0
 
     def __post_init__(self) -> None:
-        self._clocks = Clocks(self.claimed.task.policy, time.monotonic())
+        self._clocks = Clocks(self.claimed.task.policy, self.claimed.asked_at)
 
     def run(self) -> Ending | None:
         """Run the handler to its end; None when the attempt was given away meanwhile."""
@@ -118,12 +117,11 @@ class Supervisor:
 
     def _watch(self) -> Ending | None:
         while True:
-            for frame in self.horse.frames(self._patience(), [self.wake_fd]):
+            for frame in self.horse.frames(self._patience(), [self.wakeup.fd]):
                 ending = self._receive(frame)
                 if ending:
                     return ending
-            with contextlib.suppress(BlockingIOError):
-                os.read(self.wake_fd, 4096)
+            self.wakeup.drain()
             self._tell_lease()
             if self.reporter.is_lost:
                 self.horse.kill()

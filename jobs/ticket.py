@@ -1,7 +1,6 @@
 """What a task's ticket tells a stock rq worker to call: run the task in one cold horse, by the same rules."""
 
 import logging
-import os
 import secrets
 import time
 from contextlib import closing
@@ -20,6 +19,7 @@ from .reporter import Reporter
 from .settings import Settings
 from .store import Store
 from .supervisor import Shutdown, Supervisor, settle
+from .wakeup import Wakeup
 from .workspace import Workspace
 
 log = logging.getLogger("rq.worker.ghostless")
@@ -43,10 +43,6 @@ def run() -> None:
             log.info("task %s is not started here: it is not PENDING any more", job.id)
 
 
-def _wake(fd: int) -> None:
-    os.write(fd, b"x")
-
-
 def _on_line(reporter: Reporter, stream: TextIO, line: str) -> None:
     print(line, file=stream, flush=True)
     reporter.line(line)
@@ -63,28 +59,26 @@ def _start(store: Store, job: Job) -> ClaimReply:
 
 
 def _run_attempt(store: Store, settings: Settings, claimed: Claimed) -> None:
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_read, False)
+    wakeup = Wakeup()
     actor = f"worker:{claimed.task.worker_id}"
-    reporter = Reporter(store, actor, wake=partial(_wake, wake_write), on_beat=lambda: None)
+    reporter = Reporter(store, actor, wake=wakeup.wake, on_beat=lambda: None)
     workspace = Workspace()
     horse = Horse(task_modules(settings), settings.artifacts, partial(_on_line, reporter))
     reporter.hold(claimed.held, claimed.task.state, claimed.asked_at)
     reporter.start()
     try:
-        ending = _ending(horse, claimed, reporter, settings, workspace, wake_read)
+        ending = _ending(horse, claimed, reporter, settings, workspace, wakeup)
         if ending:
             settle(store, reporter, claimed, ending, actor, next_claim=None, give_up=lambda: False)
     finally:
         horse.kill()
         reporter.stop()
         workspace.close()
-        os.close(wake_read)
-        os.close(wake_write)
+        wakeup.close()
 
 
 def _ending(
-    horse: Horse, claimed: Claimed, reporter: Reporter, settings: Settings, workspace: Workspace, wake_fd: int
+    horse: Horse, claimed: Claimed, reporter: Reporter, settings: Settings, workspace: Workspace, wakeup: Wakeup
 ) -> Ending | None:
     try:
         if not horse.wait_until_ready(lambda: reporter.is_lost):
@@ -92,4 +86,4 @@ def _ending(
     except HorseBroken as error:
         return Ending(Event.FAIL, Reason.CRASHED, str(error)[:2000], str(error))
     tmpdir = workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
-    return Supervisor(claimed, horse, reporter, settings, Shutdown(), wake_fd, tmpdir).run()
+    return Supervisor(claimed, horse, reporter, settings, Shutdown(), wakeup, tmpdir).run()

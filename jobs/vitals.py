@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import psutil
-
 from .claims import Claims
 from .messages import Claimed
 from .record import GpuMemory, WorkerRecord
@@ -79,14 +77,14 @@ class Vitals:
         horse, claimed, lease_age = self.stable.horse, self._claimed, self._lease_age()
         return replace(
             beat,
-            types=tuple(horse.types) if horse else (),
+            types=self.stable.served,
             set_aside=self.stable.set_aside,
             task_id=claimed.held.task_id if claimed else None,
             attempt=claimed.held.attempt if claimed else None,
             since=claimed.task.started_at if claimed else None,
             lease_age=None if lease_age is None else round(1000 * lease_age),
             horse_pid=horse.pid if horse else None,
-            horse_rss=_rss(horse.pid) if horse else None,
+            horse_rss=horse.rss if horse else None,
             gpus=tuple(self.gpus()),
             health=self.address,
         )
@@ -116,10 +114,14 @@ class Vitals:
             f"no successful call to Redis for {redis_age:.1f} s": redis_age > 2 * self.settings.beat,
             f"the lease was last renewed {lease_age:.1f} s ago": lease_age > 2 * self.settings.beat,
             f"the horse cannot be started: {self._horse_problem}": bool(self._horse_problem),
+            f"every task type is set aside: {', '.join(self.stable.set_aside)}": self._is_useless(),
             f"no horse is ready for {now - (awaited or now):.0f} s": now - (awaited or now) > LOADING,
             f"the claim loop has not come round for {now - self._round_at:.0f} s": is_stuck,
         }
         return [words for words, holds in found.items() if holds]
+
+    def _is_useless(self) -> bool:
+        return bool(self.stable.set_aside) and not self.stable.served
 
     def _state(self) -> str:
         if self._is_at_work:
@@ -135,10 +137,3 @@ class Vitals:
         if not (self.reporter and self.reporter.task_id):
             return None
         return time.monotonic() - self.reporter.renewed_at
-
-
-def _rss(pid: int) -> int | None:
-    try:
-        return psutil.Process(pid).memory_info().rss
-    except psutil.Error:
-        return None

@@ -27,6 +27,9 @@ LONGEST_PAUSE = 5.0
 ASKING = 1.0
 """Seconds in which workers that seem lost may answer for their health."""
 
+CORRECT_AGAIN = 60.0
+"""Seconds between two looks at which types are parked, whose cost follows the types and queues that there are."""
+
 TELL_AGAIN = 60.0
 """Seconds after which a problem that is still there is told again."""
 
@@ -38,6 +41,7 @@ class Watchdog:
         self.store = store
         self.reads = Reads(store.redis, store.keys)
         self._told: dict[str, float] = {}
+        self._correct_at = 0.0
         self.actor = f"watchdog:{name or f'{socket.gethostname()}-{os.getpid()}'}"
 
     def sweep_deadlines(self) -> Swept:
@@ -66,13 +70,16 @@ class Watchdog:
 
     def requeue_missing(self) -> Swept:
         """Make new tickets for PENDING tasks whose ticket is gone, at most a batch a queue."""
-        swept = [self._requeue(queue) for queue in self.reads.queues()]
+        corrects_parking = time.monotonic() >= self._correct_at
+        if corrects_parking:
+            self._correct_at = time.monotonic() + CORRECT_AGAIN
+        swept = [self._requeue(queue, corrects_parking) for queue in self.reads.queues()]
         problems = tuple(problem for step in swept for problem in step.problems)
         return Swept(sum(step.looked_at for step in swept), sum(step.moved for step in swept), problems)
 
-    def _requeue(self, queue: str) -> Swept:
+    def _requeue(self, queue: str, corrects_parking: bool) -> Swept:
         try:
-            return self.store.requeue(self.actor, queue)
+            return self.store.requeue(self.actor, queue, corrects_parking=corrects_parking)
         except CorruptRecord as error:  # of this queue, which must not keep the others from their turn
             return Swept(0, 0, (str(error),))
 

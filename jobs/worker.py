@@ -4,10 +4,8 @@ What rq gives stays rq's: registration, commands, suspension, `rq info`, plain j
 through the store. The worker process itself never imports a task module.
 """
 
-import contextlib
 import json
 import logging
-import os
 import random
 import signal
 import time
@@ -17,6 +15,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from redis import Redis
+from redis.backoff import EqualJitterBackoff
 from redis.exceptions import RedisError
 from rq.queue import Queue
 from rq.utils import now as utc_now
@@ -40,12 +39,16 @@ from .settings import Settings
 from .stable import Stable
 from .supervisor import Shutdown, Supervisor, settle
 from .vitals import Vitals
+from .wakeup import Wakeup
 from .workspace import Workspace
 
 log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one set-up serves both
 
 MISFITS = 3
 """Tasks in a row that could not be run here, after which the worker ends: others may be able to."""
+
+RESTS = EqualJitterBackoff(cap=30, base=1)
+"""Seconds after a horse that could not be started, and after each further one in a row."""
 
 DOUBLED = 0.5
 """Seconds within which a second signal is the first one again: who stops every process stops the pool too, which
@@ -66,9 +69,7 @@ class Worker(PlainWorker):
         super().__init__(*args, **kw)
         self.actor = f"worker:{self.name}"
         self.shutdown = Shutdown()
-        self._wake_read, self._wake_write = os.pipe()
-        for fd in (self._wake_read, self._wake_write):
-            os.set_blocking(fd, False)
+        self._wakeup = Wakeup()
         self._reporter: Reporter | None = None
         self._workspace: Workspace | None = None
         self._diary = Diary(self.store.redis, self.store.keys, self.name)
@@ -77,6 +78,7 @@ class Worker(PlainWorker):
         self._vitals = Vitals(self.name, self.settings, self._stable, self._claims, GpuMeter(self.settings.beat).latest)
         self._health: HealthServer | None = None
         self._jobs_left: int | None = None
+        self._broken_horses = 0  # in a row
         self._misfits = 0  # tasks in a row that this machine could not run
         self._ended_well = True
         self._deaf_until = 0.0  # to signals, on the monotonic clock
@@ -102,7 +104,7 @@ class Worker(PlainWorker):
             self.connection.ping()
         self._serve_health()
         self._workspace = Workspace()
-        self._vitals.reporter = self._reporter = Reporter(self.store, self.actor, self._wake, self._on_beat)
+        self._vitals.reporter = self._reporter = Reporter(self.store, self.actor, self._wakeup.wake, self._on_beat)
         self._stable.fresh_horse()
         self._stable.publish()
         super().bootstrap(*args, **kw)
@@ -139,10 +141,6 @@ class Worker(PlainWorker):
         if self._reporter:
             self._reporter.line(line)
 
-    def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # full of wake-ups already
-            os.write(self._wake_write, b"x")
-
     # Signals: they only leave a note, since an exception in the middle of a claim would lose its reply.
 
     def _install_signal_handlers(self) -> None:
@@ -156,7 +154,7 @@ class Worker(PlainWorker):
         again = self.shutdown.requested
         self.shutdown.request(self.settings.drain)
         self._stop_requested = True
-        self._wake()
+        self._wakeup.wake()
         if again and self.runs_plain_job:
             self.request_force_stop(signum, frame)
         self._shutdown_requested_date = self._shutdown_requested_date or utc_now()
@@ -181,7 +179,7 @@ class Worker(PlainWorker):
             log.error("another worker is called %s now; this one ends", self.name)
             self.shutdown.request(0.0)
             self._stop_requested = True
-            self._wake()
+            self._wakeup.wake()
 
     def handle_payload(self, message: Any) -> None:
         """Take the hint that a held task was cancelled, paused or resumed; other commands are rq's."""
@@ -203,7 +201,10 @@ class Worker(PlainWorker):
         except HorseBroken as error:
             log.error("%s", error)
             self._vitals.await_horse(error.summary)
-            time.sleep(random.uniform(1, 2))
+            self._broken_horses += 1
+            self._rest(RESTS.compute(self._broken_horses))
+        else:
+            self._broken_horses = 0
         return self._stable.is_ready
 
     def dequeue_job_and_maintain_ttl(self, timeout: int | None, max_idle_time: int | None = None) -> Taken | None:
@@ -241,15 +242,19 @@ class Worker(PlainWorker):
         if self.should_run_maintenance_tasks:
             self.run_maintenance_tasks()
         if is_suspended:
-            time.sleep(1)
+            self._rest(1)
         elif not tolerate(self._wait_for_hint):
-            time.sleep(random.uniform(0.5, 1))
+            self._rest(random.uniform(0.5, 1))
 
     def _wait_for_hint(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # left over from the last task
-            os.read(self._wake_read, 4096)
-        if not self.shutdown.requested:  # asked after reading, since a signal writes after it is noted
-            self.store.wait_for_hint((queue.name for queue in self.queues), BLOCK, self._wake_read)
+        self._wakeup.drain()  # of what is left over from the last task
+        if not self.shutdown.requested:  # asked after that, since a signal wakes after it is noted
+            self.store.wait_for_hint((queue.name for queue in self.queues), BLOCK, self._wakeup.fd)
+
+    def _rest(self, seconds: float) -> None:
+        self._wakeup.drain()
+        if not self.shutdown.requested:
+            self._wakeup.wait(seconds)
 
     # Running
 
@@ -286,7 +291,7 @@ class Worker(PlainWorker):
         if not (horse and self._reporter and self._workspace):
             raise RuntimeError("a worker runs tasks only after bootstrap, with a horse")
         tmpdir = self._workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
-        supervisor = Supervisor(claimed, horse, self._reporter, self.settings, self.shutdown, self._wake_read, tmpdir)
+        supervisor = Supervisor(claimed, horse, self._reporter, self.settings, self.shutdown, self._wakeup, tmpdir)
         log.info("%s: attempt %d of %s begins", claimed.task.type, claimed.held.attempt, claimed.held.task_id)
         ending = supervisor.run()
         self._stable.review(claimed.task.type, ending)

@@ -10,10 +10,8 @@
 --       | empty | suspended | more: so many tickets were passed over that it is to be asked again
 -- appends START
 
-local claim = {worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3]), types = ARGV[4]}
-local patience = tonumber(ARGV[5])
+local worker_id, token, lease, types, patience = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local queues = {}
 for index, list in ipairs(KEYS) do queues[index] = string.sub(list, #key.rq_queue + 1) end
 
-claim.patience = patience
-return claim_next(queues, claim)
+return claim_next(queues, {worker_id = worker_id, token = token, lease = lease, patience = patience, types = types})

@@ -20,8 +20,7 @@ local id = string.sub(KEYS[1], #key.task + 1)
 local attempt, token, event = ARGV[1], ARGV[2], ARGV[3]
 local actor, reason, message, text = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local retryable, asked, fraction = ARGV[8] == "1", tonumber(ARGV[9]), tonumber(ARGV[10])
-local next_claim = {worker_id = ARGV[11], token = ARGV[12], lease = tonumber(ARGV[13]), types = ARGV[14]}
-local patience = tonumber(ARGV[15])
+local worker_id, next_token, lease, types, patience = ARGV[11], ARGV[12], tonumber(ARGV[13]), ARGV[14], tonumber(ARGV[15])
 
 -- Whatever else the table allows is not for a worker to say at the end of an attempt.
 local ENDS_ATTEMPT = {
@@ -77,5 +76,5 @@ local answer = finish()
 if answer.err or #KEYS == 1 then return answer.err and answer or {answer} end
 local queues = {}
 for index = 2, #KEYS do queues[index - 1] = string.sub(KEYS[index], #key.rq_queue + 1) end
-next_claim.patience = patience
+local next_claim = {worker_id = worker_id, token = next_token, lease = lease, patience = patience, types = types}
 return {answer, claim_next(queues, next_claim)}

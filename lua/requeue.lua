@@ -9,11 +9,13 @@
 -- KEYS[1] list    rq:queue:{queue}
 -- ARGV[1] actor   ARGV[2] tasks looked at, at most   ARGV[3] tickets looked at, at most
 -- ARGV[4] time from the first look without a ticket to a new ticket, ms
+-- ARGV[5] "1" when which types are parked is to be put right too, which costs a call for each published type
 -- returns number moved, number moved, then what was wrong with the others
 -- appends REQUEUE
 
 local queue = string.sub(KEYS[1], #key.rq_queue + 1)
 local actor, limit, window, hand_over = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local corrects_parking = ARGV[5] == "1"
 local pending, list = key.pending .. queue, key.rq_queue .. queue
 local in_hand_over, parked = list .. key.rq_intermediate_suffix, key.parked_types .. queue
 
@@ -58,12 +60,13 @@ local function correct_parked_types()
 end
 
 local problem = check_types({
-  {pending, "zset"}, {key.history, "stream"}, {list, "list"}, {in_hand_over, "list"}, {key.quarantine, "hash"}, {key.queues, "hash"}, {key.wake .. queue, "list"}, {key.rq_queues, "set"},
+  {pending, "zset"}, {key.history, "stream"}, {list, "list"}, {in_hand_over, "list"}, {key.quarantine, "hash"},
+  {key.queues, "hash"}, {key.wake .. queue, "list"}, {key.rq_queues, "set"},
 })
 if problem then return problem end
 local now, moved, problems = clock(), 0, {}
 local damage = check_types({{key.types, "hash"}, {parked, "set"}})
-if damage then problems[1] = damage.err else correct_parked_types() end
+if damage then problems[1] = damage.err elseif corrects_parking then correct_parked_types() end
 if redis.call("LLEN", list) > window then limit = math.min(limit, SEARCHED) end
 local oldest = redis.call("ZRANGE", pending, 0, limit - 1)
 if #oldest == 0 then

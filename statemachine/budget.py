@@ -32,6 +32,11 @@ class Policy:
     extend_by: int = 0  # what an attempt that made progress gets at its timeout; 0: nothing
     max_runtime: int = 0  # longest run of one attempt with all that it got; 0: it gets nothing
 
+    @property
+    def longest_run(self) -> int:
+        """How long an attempt may run with every extension, in ms."""
+        return max(self.timeout, self.max_runtime)
+
     def pack(self) -> str:
         """Return the values in field order, joined by commas; clocks are left out while all of them are off."""
         return ",".join(filter(None, self.pack_in_two()))

@@ -94,7 +94,7 @@ def _queues(client: Client) -> list[dict[str, Any]]:
             "state": states[name],
             "pending": pending[name],
             "parked": parked[name],
-            "workers": serving(name, fleet),
+            "workers": [worker.name for worker in serving(name, fleet)],
         }
         for name in names
     ]

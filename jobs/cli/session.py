@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from ..client import Client
 from ..errors import InvalidSetting
-from ..scripts import translated
+from ..scripts import milliseconds, translated
 from ..settings import Settings
 from .lazy import Failed
 
@@ -53,8 +53,7 @@ class Session:
     def now(self) -> int:
         """Return Redis' time in ms, so that "12 s ago" is right whatever this machine's clock says."""
         with translated():
-            seconds, micros = self.client.store.redis.time()
-        return seconds * 1000 + micros // 1000
+            return milliseconds(self.client.store.redis.time())
 
 
 def pass_session(verb: Callable[Concatenate[Session, P], R]) -> Callable[P, R]:

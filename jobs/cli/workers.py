@@ -96,7 +96,7 @@ def _show_all(fleet: Sequence[Member], held: list[Task], now: int) -> None:
     )
     for member in fleet:
         for kind, why in (member.record or WorkerRecord()).set_aside.items():
-            click.echo(clean(f"{member.name} does not take {kind} any more: {why}"))
+            click.echo(clean(f"{member.name} does not take {kind} for a while: {why}"))
 
 
 def _row(member: Member, task_ids: Sequence[str], now: int) -> list[str]:

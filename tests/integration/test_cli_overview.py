@@ -151,7 +151,7 @@ def test_workers_show_what_they_tell_of_themselves(cli: Cli, told_worker: str) -
     """How long at it, how much memory, how full the GPU; and which types are not taken any more."""
     line, refusal = done(cli("workers")).splitlines()[1:]
     assert re.fullmatch(r"box-1 +busy +- +9\d s +1\.\d s +2\.1 GB +25% +gpu", line)
-    assert r"box-1 does not take video.cut any more: its setup\x1b[31m failed" == refusal
+    assert r"box-1 does not take video.cut for a while: its setup\x1b[31m failed" == refusal
 
 
 def test_one_worker_in_detail(cli: Cli, told_worker: str) -> None:

@@ -1,5 +1,6 @@
 """Schedules: each due run is submitted once, whatever comes between, and no run ends its schedule."""
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client, Filter
-from ghostless.jobs.errors import InvalidTask, RedisUnavailable, ScheduleNotFound
+from ghostless.jobs.errors import CorruptRecord, InvalidTask, RedisUnavailable, ScheduleNotFound
 from ghostless.jobs.model import Task
 from ghostless.jobs.recurrence import Recurrence
 from ghostless.jobs.scheduler import MOST_MISSED, Scheduler
@@ -183,7 +184,14 @@ def test_a_damaged_schedule_holds_no_other(
     scheduler: Scheduler, schedules: Schedules, client: Client, redis: Redis
 ) -> None:
     """One record that cannot be read is told; the others are submitted."""
-    redis.hset(client.store.keys.schedules, mapping={"a": "no JSON", "b": '{"recurrence": 7}', "c": "{}"})
+    whole = {"name": "x", "type": "work", "recurrence": {"every": 60_000}, "due": 1}
+    wrong = [
+        {"due": "soon"}, {"recurrence": {"cron": "* * * * *", "zone": "Europe/Atlantis"}}, {"recurrence": {"every": 0}},
+        {"recurrence": {"cron": "nonsense"}}, {"params": "none"}, {"misfire": "perhaps"},
+    ]  # fmt: skip
+    damaged = {f"readable{number}": json.dumps(whole | fields) for number, fields in enumerate(wrong)}
+    redis.hset(client.store.keys.schedules, mapping={"a": "no JSON", "b": '{"recurrence": 7}', "c": "{}", **damaged})
+    assert 9 == sum(isinstance(found, CorruptRecord) for found in schedules.all()[0].values())
     schedules.put(schedule())
     late(schedules, 100)
     assert 1 == scheduler.submit_due()
@@ -244,11 +252,12 @@ def test_the_loop_survives_redis(scheduler: Scheduler, schedules: Schedules, mon
     def tick() -> None:
         rounds.append(1)
         if len(rounds) < 3:
-            raise RedisUnavailable(ConnectionError("gone"))
+            raise RedisUnavailable(ConnectionError("gone")) if len(rounds) == 1 else KeyError("unknown")
         scheduler.stopping.set()
 
     monkeypatch.setattr(scheduler, "tick", tick)
     monkeypatch.setattr(scheduler, "_interval", 0.01)
+    monkeypatch.setattr("ghostless.jobs.scheduler.LONGEST_PAUSE", 0.02)
     scheduler.run()
     assert 3 == len(rounds)
 

@@ -1,10 +1,14 @@
 """The clocks of an attempt, by hand: when it has run too long, was silent too long, and what it gets on top."""
 
 import math
+from typing import Any
 
 import pytest
 from ghostless.jobs.clocks import Clocks
-from ghostless.statemachine import Policy
+from ghostless.jobs.messages import Claimed, Held
+from ghostless.jobs.model import Task
+from ghostless.jobs.supervisor import Supervisor
+from ghostless.statemachine import Policy, State
 
 START = 1000.0
 
@@ -77,3 +81,11 @@ def test_a_look_that_comes_late_gives_as_much(late: float, extended: bool) -> No
     frozen.report(START + 60 + late)
     assert frozen.extend(START + 60 + late) is extended
     assert frozen.ends_at == START + min(61 + late, 90)
+
+
+def test_an_attempt_runs_since_it_was_claimed() -> None:
+    """Not since its handler could be called: under a stock rq worker modules are imported in between."""
+    task = Task("t1", "work", "q", State.PROCESSING, 1, 0, 0, Policy(timeout=60_000))
+    claimed = Claimed(Held("t1", 1, "aa"), task, {}, None, asked_at=START)
+    rest: dict[str, Any] = dict.fromkeys(("horse", "reporter", "settings", "shutdown", "wakeup", "tmpdir"))
+    assert Supervisor(claimed, **rest)._clocks.ends_at == START + 60

@@ -28,7 +28,15 @@ FLOORS = {
             "jobs.signature",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
-        *("jobs.tether", "jobs.workspace", "jobs.output", "jobs.processes", "jobs.memory", "jobs.breaker"),
+        *(
+            "jobs.tether",
+            "jobs.workspace",
+            "jobs.wakeup",
+            "jobs.output",
+            "jobs.processes",
+            "jobs.memory",
+            "jobs.breaker",
+        ),
         *("jobs.presence", "jobs.gpus"),
     ),
     2: (

@@ -111,12 +111,12 @@ def test_with_a_redis_elsewhere_the_endpoint_is_where_that_is_reached_from() -> 
 
 def vitals(**changes: Any) -> Vitals:
     """Return the notes of a worker that is well and idle."""
-    horse = SimpleNamespace(pid=1, alive=True, types={"image.generate": {}})
+    horse = SimpleNamespace(pid=1, alive=True, rss=1 << 20)
     now = time.monotonic()
     made = Vitals(
         name="w1",
         settings=Settings(),
-        stable=SimpleNamespace(horse=horse, set_aside={}),  # type: ignore[arg-type]
+        stable=SimpleNamespace(horse=horse, served=("image.generate",), set_aside={}),  # type: ignore[arg-type]
         claims=SimpleNamespace(answered_at=now),  # type: ignore[arg-type]
         reporter=SimpleNamespace(answered_at=now, renewed_at=now, task_id=None),  # type: ignore[arg-type]
     )
@@ -164,6 +164,15 @@ def test_a_claim_loop_that_hangs() -> None:
     assert sick.report()["healthy"]
     sick.end()
     assert sick.report()["healthy"]
+
+
+def test_a_worker_that_can_run_nothing() -> None:
+    """Every type is set aside: it looks idle, and does nothing; one that has another type left is well."""
+    sick = vitals()
+    sick.stable.set_aside = {"image.generate": "setup of image.generate failed: no GPU"}  # type: ignore[misc]
+    assert sick.report()["healthy"]
+    sick.stable.served = ()  # type: ignore[misc]
+    assert ["every task type is set aside: image.generate"] == sick.report()["reasons"]
 
 
 def test_a_horse_that_does_not_get_ready() -> None:

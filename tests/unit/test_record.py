@@ -57,7 +57,7 @@ def test_a_worker_whose_record_is_older_than_its_lease_is_silent(age: int, state
     stored = {"state": "busy", "queues": "gpu", WORKER_RECORD: FULL.to_json()}
     member = Member.read("w1", stored, now=1_000_000 + age)
     assert (state, silent_for) == (member.state, member.silent_for)
-    assert ([] if silent_for else ["w1"]) == serving("gpu", [member])
+    assert ([] if silent_for else [member]) == serving("gpu", [member])
 
 
 def test_a_stock_worker_is_never_silent(redis: Redis) -> None:

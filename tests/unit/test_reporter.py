@@ -1,0 +1,40 @@
+"""The thread that reports for a running attempt, on a store that only counts."""
+
+import time
+from types import SimpleNamespace
+
+from ghostless.jobs.messages import Answer, Held
+from ghostless.jobs.reporter import Reporter
+from ghostless.jobs.settings import Settings
+from ghostless.statemachine import State
+from helpers import eventually
+
+HELD = Held("t1", 1, "aa")
+
+
+def test_a_hint_that_comes_while_a_beat_is_sent_is_not_forgotten() -> None:
+    """A cancel that is hinted at in the middle of a beat is heard at once, not with the next beat."""
+    beats: list[float] = []
+
+    def heartbeat(held: Held, longest_run: int | None = None) -> Answer:
+        beats.append(time.monotonic())
+        return Answer("moved", held.task_id, State.PROCESSING)
+
+    def on_beat() -> None:
+        if len(beats) == 1:
+            reporter.look_at("t1")
+
+    store = SimpleNamespace(settings=Settings(beat=60.0, lease=180.0), heartbeat=heartbeat)
+    reporter = Reporter(store, "worker:w", wake=lambda: None, on_beat=on_beat)  # type: ignore[arg-type]
+    reporter.hold(HELD, State.PROCESSING, time.monotonic())
+    reporter.look_at("t1")
+    reporter.start()
+    try:
+        eventually(lambda: _assert_beats(beats, 2), seconds=5)
+    finally:
+        reporter.stop()
+    assert 2 == len(beats)
+
+
+def _assert_beats(beats: list[float], number: int) -> None:
+    assert len(beats) >= number

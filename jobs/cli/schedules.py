@@ -86,17 +86,17 @@ def _rhythm(recurrence: Recurrence) -> str:
 @schedules.command("add", short_help="Register a schedule, or change one.")
 @click.argument("name", metavar="NAME")
 @click.option("--cron", metavar="EXPRESSION", help='Cron expression, like "*/15 8-18 * * 1-5".')
-@click.option("--tz", "zone", default="UTC", metavar="ZONE", show_default="UTC", help="Time zone of the expression.")
+@click.option("--tz", "zone", default="UTC", metavar="ZONE", show_default=True, help="Time zone of the expression.")
 @click.option("--every", callback=_as_interval, metavar="INTERVAL", help="Fixed interval instead: 90s, 10m, 2h, 1d.")
 @click.option("--type", "task_type", required=True, metavar="TYPE", help="Task type that is submitted.")
 @click.option("--params", callback=read_json, metavar="JSON", help="All parameters as a JSON object.")
 @click.option("-p", "named", callback=as_params, multiple=True, metavar="NAME=VALUE", help="One parameter; repeatable.")
 @click.option("--queue", metavar="QUEUE", help="Queue; else the type's own.")
 @click.option(
-    "--misfire", type=click.Choice(MISFIRES), default="once", show_default="once", help="Runs missed in an outage."
+    "--misfire", type=click.Choice(MISFIRES), default="once", show_default=True, help="Runs missed in an outage."
 )
 @click.option(
-    "--overlap", type=click.Choice(OVERLAPS), default="allow", show_default="allow", help="Run beside the one before."
+    "--overlap", type=click.Choice(OVERLAPS), default="allow", show_default=True, help="Run beside the one before."
 )
 @pass_session
 def add(

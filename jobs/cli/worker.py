@@ -23,7 +23,7 @@ from .session import Session, pass_session
 @click.option("--gpus", metavar="all|0,1", help="Keep a worker for each GPU, which sees no other one.")
 @click.option("--name", callback=as_name, metavar="NAME", help="Name of the worker; else host and process id.")
 @click.option("--burst", is_flag=True, help="End when the queues are empty.")
-@click.option("--max-jobs", type=click.IntRange(1), help="End after so many tasks and plain jobs.")
+@click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="End after so many tasks and plain jobs.")
 @click.option("--max-idle-time", type=click.IntRange(1), metavar="SECONDS", help="End when idle for so long.")
 @click.option("--drain", metavar="SECONDS", help="How long a stopping worker lets its task run on.")
 @click.option(

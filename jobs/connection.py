@@ -47,7 +47,10 @@ def _introduction(name: str, prepare: Callable[[Any], None] | None) -> Callable[
     """Return what is done with each new connection. redis-py's own `client_name` fails where names are forbidden."""
 
     def introduce(connection: Any) -> None:
-        (prepare or type(connection).on_connect)(connection)
+        if prepare:
+            prepare(connection)
+        else:  # without a check, since a failing check connects again, which ends up here
+            connection.on_connect_check_health(check_health=False)
         connection.send_command("CLIENT", "SETNAME", name, check_health=False)
         with suppress(ResponseError):
             connection.read_response()

@@ -94,6 +94,10 @@ def _described(pid: int) -> str:
         return repr(error)
 
 
+RQ_NOTE = ":intermediate:first_seen:"
+"""In the names of the keys in which rq notes for a day when it saw a job that a worker was about to take."""
+
+
 @dataclass
 class _Picture:
     """Everything in the database that the rules speak of."""
@@ -131,7 +135,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
     singles = {keys.history: "stream", keys.ledger: "hash", keys.quarantine: "hash"}
     for key in sorted(set(redis.scan_iter(count=1000))):
         kind = str(redis.type(key))
-        if kind == "none":  # gone since it was listed
+        if kind == "none" or RQ_NOTE in key:  # gone since it was listed, or rq's own
             continue
         picture.types[key] = kind
         if redis.pttl(key) == -1:

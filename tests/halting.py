@@ -45,13 +45,13 @@ def silent(ctx: Context) -> None:
 def stages(ctx: Context) -> None:
     """Report by a stage and by checkpoints alone."""
     ctx.stage("first")
-    for number in range(4):
+    for number in range(3):
         time.sleep(0.6)
         ctx.checkpoint(number)
 
 
 def _load_slowly() -> str:
-    time.sleep(2)
+    time.sleep(1.5)
     return "loaded"
 
 

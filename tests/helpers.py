@@ -2,6 +2,7 @@
 
 import ctypes
 import signal
+import socket
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -21,6 +22,18 @@ def eventually(check: Callable[[], T], seconds: float = 10.0) -> T:
             if time.monotonic() > deadline:
                 raise
         time.sleep(0.02)
+
+
+def expect(holds: object) -> None:
+    """Raise AssertionError unless it holds: an `assert` that can stand in a lambda."""
+    assert holds
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 _prctl = ctypes.CDLL(None).prctl

@@ -57,10 +57,10 @@ def steps(ctx: Context, trace: Path, count: int = 40, pause: float = 0.05) -> di
 
 
 @task("life.busy", timeout=60, max_timeouts=0, **QUICK)
-def busy(ctx: Context, trace: Path, seconds: float = 3600.0) -> str:
-    """Note that it runs, ten times a second, and never ask whether to stop."""
+def busy(ctx: Context, trace: Path, seconds: float = 3600.0, end: Path | None = None) -> str:
+    """Note that it runs, ten times a second, and never ask whether to stop, for so long or until a file is there."""
     until = time.time() + seconds
-    while time.time() < until:
+    while time.time() < until and not (end and end.exists()):
         _note(trace, ctx, "runs")
         time.sleep(0.1)
     return "done"

@@ -1,12 +1,11 @@
 """A private Redis for tests: on a Unix socket and a free loopback port, with nothing shared and nothing left behind."""
 
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
 
-from helpers import die_with_the_tests
+from helpers import die_with_the_tests, free_port
 from redis import Redis
 from redis.exceptions import ConnectionError, RedisError
 
@@ -24,7 +23,7 @@ class RedisServer:
     def __init__(self, folder: Path, *, durable: bool = False, options: tuple[str, ...] = ()) -> None:
         self.folder, self.durable, self.options = folder, durable, options
         self.socket = folder / "redis.sock"
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -92,9 +91,3 @@ class RedisServer:
                     time.sleep(0.01)
         log = self.folder / "redis.log"
         raise RuntimeError(f"redis did not start: {log.read_text() if log.exists() else 'it wrote no log'}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -3,7 +3,6 @@
 import http.client
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from flask import Flask
 from ghostless.jobs.client import Client
 from ghostless.jobs.store import Claim, Claimed, Ending, Store
 from ghostless.statemachine import Event, Policy, Reason
+from helpers import free_port
 from werkzeug.serving import make_server
 
 PATIENCE = 20.0
@@ -126,13 +126,6 @@ def in_process(app: Flask) -> Iterator[Served]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def free_port() -> int:
-    """Return a port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """A fleet of real processes for each test; after it nothing may be left, neither processes nor damage."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,9 +10,9 @@ from audit import audit, leftovers
 from fleet import QUICK, Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
-from ghostless.jobs.model import Task
+from ghostless.jobs.model import Entry, Task
 from ghostless.jobs.settings import Settings
-from helpers import eventually
+from helpers import eventually, expect, is_running
 from redis import Redis
 from redis_server import RedisServer
 
@@ -62,6 +64,12 @@ def trace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def end(tmp_path: Path) -> Path:
+    """The file for which some handlers wait; `touch` lets them end."""
+    return tmp_path / "end"
+
+
+@pytest.fixture
 def serving(fleet: Fleet, client: Client) -> Callable[..., None]:
     """Start a watchdog and workers, and return when a worker published its types."""
 
@@ -69,13 +77,45 @@ def serving(fleet: Fleet, client: Client) -> Callable[..., None]:
         fleet.watchdog()
         for number in range(workers):
             fleet.worker("default", name=f"w{number}", tasks="lifecycle")
-        eventually(lambda: _assert(client.types()), seconds=20)
+        eventually(lambda: expect(client.types()), seconds=20)
 
     return start
 
 
-def _assert(holds: object) -> None:
-    assert holds
+# Starting
+
+
+def publish(fleet: Fleet, *modules: str) -> None:
+    """Publish the types of task modules as a deploy step does, with no worker about."""
+    options = [option for module in modules or ("lifecycle",) for option in ("--tasks", module)]
+    assert fleet.start("types", "publish", *options).wait(timeout=20) == 0
+
+
+def rq_worker(
+    fleet: Fleet, *options: str, queues: tuple[str, ...] = ("default",), tasks: str = "lifecycle"
+) -> "subprocess.Popen[bytes]":
+    """Start rq's own command."""
+    fleet.environment["GHOSTLESS_TASKS"] = tasks
+    return fleet.spawn([sys.executable, "-m", "rq.cli", "worker", *queues, "--url", fleet.url, *options])
+
+
+def rq(fleet: Fleet, *arguments: str) -> str:
+    """Run rq's command line; return what it says."""
+    command = [sys.executable, "-m", "rq.cli", *arguments, "--url", fleet.url]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+def submit_when_known(client: Client, task_type: str, params: dict[str, object], **wishes: object) -> str:
+    """Submit once a worker published the type; return the id."""
+
+    def submit() -> str:
+        assert task_type in client.types()
+        return client.submit(task_type, params, **wishes).task_id
+
+    return eventually(submit, seconds=20)
+
+
+# Following
 
 
 def ended(client: Client, task_id: str, *states: str, seconds: float = 25.0) -> Task:
@@ -92,6 +132,68 @@ def ended(client: Client, task_id: str, *states: str, seconds: float = 25.0) -> 
 def story(client: Client, task_id: str) -> list[str]:
     """Return the events of a task's history, in order."""
     return [entry.event for entry in client.history(task_id)]
+
+
+def entry_of(client: Client, task_id: str, event: str) -> Entry:
+    """Return the newest entry of an event."""
+    return [entry for entry in client.history(task_id) if entry.event == event][-1]
+
+
+def seconds_between(client: Client, task_id: str, first: str, last: str) -> float:
+    """Return the time between two events, by Redis' clock."""
+    return (entry_of(client, task_id, last).at - entry_of(client, task_id, first).at) / 1000
+
+
+def owner(client: Client, fleet: Fleet, task_id: str) -> "subprocess.Popen[bytes]":
+    """Return the process of the worker that runs a task; the worker must have been named at its start."""
+    name = client.get(task_id).worker_id
+    return next(process for process in fleet.processes if name in process.args)  # type: ignore[operator]
+
+
+def running(trace: Path, least: int = 1) -> list[str]:
+    """Return what the handlers noted, once there are at least so many notes."""
+
+    def check() -> list[str]:
+        lines = trace.read_text().splitlines() if trace.exists() else []
+        assert len(lines) >= least
+        return lines
+
+    return eventually(check, seconds=25)
+
+
+def begun(trace: Path, attempt: int) -> None:
+    """Wait until an attempt noted something."""
+    eventually(lambda: expect(attempt in attempts_in(trace)), seconds=25)
+
+
+def attempts_in(trace: Path) -> list[int]:
+    """Return the attempt of each note, in order."""
+    return [int(line.split()[0]) for line in trace.read_text().splitlines()]
+
+
+def logged_pids(client: Client, task_id: str) -> list[int]:
+    """Return the pids that the handler logged, once it did."""
+
+    def check() -> list[int]:
+        lines = [line for line in client.reads.log(task_id) if line[0].isdigit()]
+        assert lines
+        return [int(part) for part in lines[0].split()]
+
+    return eventually(check)
+
+
+# Checking
+
+
+def assert_in_turn(trace: Path) -> None:
+    """Check that no attempt noted anything once a later one had begun."""
+    attempts = attempts_in(trace)
+    assert attempts == sorted(attempts), "an earlier attempt ran on beside a later one"
+
+
+def assert_gone(*pids: int) -> None:
+    """Check that all of these processes have ended."""
+    assert [] == [pid for pid in pids if is_running(pid)]
 
 
 def assert_clean(client: Client, fleet: Fleet, *task_ids: str) -> None:

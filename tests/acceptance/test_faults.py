@@ -1,7 +1,6 @@
 """Faults that were found once, and must not come back; each ends with the audit."""
 
 import contextlib
-import os
 import shutil
 import signal
 import time
@@ -13,28 +12,28 @@ import pytest
 from fleet import Fleet, horse_of
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
-from helpers import eventually
+from helpers import eventually, expect
 from redis.exceptions import RedisError
 
-from .conftest import assert_clean, ended
-from .test_life import attempts_in, running
+from .conftest import assert_clean, assert_in_turn, begun, ended, owner, running
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_frozen_worker_stops_its_handler(
-    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path
+    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path, end: Path
 ) -> None:
     """When only the worker is frozen, its horse ends itself before another one may start the task."""
     serving(workers=2)
-    task_id = client.submit("life.busy", {"trace": str(trace), "seconds": 3.0}).task_id
+    task_id = client.submit("life.busy", {"trace": str(trace), "end": str(end)}).task_id
     running(trace, 2)
-    frozen = fleet.processes[1 + int((client.get(task_id).worker_id or "w0")[1:])]
+    frozen = owner(client, fleet, task_id)
     frozen.send_signal(signal.SIGSTOP)
+    begun(trace, 2)
+    end.touch()
     ended(client, task_id, "SUCCESS")
     frozen.send_signal(signal.SIGCONT)
-    attempts = attempts_in(trace)
-    assert attempts == sorted(attempts), "an earlier attempt ran on beside a later one"
+    assert_in_turn(trace)
     assert_clean(client, fleet, task_id)
 
 
@@ -70,8 +69,7 @@ def test_flushed_scripts(serving: Callable[..., None], client: Client, fleet: Fl
     """Scripts that are flushed again and again cost nobody anything."""
     serving()
     ids = [client.submit("life.steps", {"trace": str(trace), "count": 4}).task_id for _ in range(10)]
-    until = time.monotonic() + 4
-    while time.monotonic() < until:
+    while client.counts()["SUCCESS"] < len(ids):
         client.store.redis.script_flush()
     for task_id in ids:
         assert ended(client, task_id, "SUCCESS").attempt == 1
@@ -79,14 +77,18 @@ def test_flushed_scripts(serving: Callable[..., None], client: Client, fleet: Fl
     assert_clean(client, fleet, *ids)
 
 
-def test_a_damaged_key_of_one_duty(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
+def test_a_damaged_key_of_one_duty(
+    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path, end: Path
+) -> None:
     """A duty that fails for ever slows no other down: a dead worker is still found."""
     serving(workers=2)
-    task_id = client.submit("life.steps", {"trace": str(trace), "count": 30}).task_id
+    task_id = client.submit("life.until", {"trace": str(trace), "end": str(end)}).task_id
     running(trace, 2)
     client.store.redis.set(client.store.keys.rq_queue("bad"), "no list")
     client.store.redis.hset(client.store.keys.queues, "bad", "running")
-    fleet.processes[1 + int((client.get(task_id).worker_id or "w0")[1:])].kill()
+    owner(client, fleet, task_id).kill()
+    begun(trace, 2)
+    end.touch()
     task = ended(client, task_id, "SUCCESS")
     assert (task.attempt, task.losses) == (2, 1)
     client.store.redis.delete(client.store.keys.rq_queue("bad"))
@@ -97,15 +99,10 @@ def test_types_that_redis_lost(serving: Callable[..., None], client: Client, fle
     """After Redis was emptied, a living worker publishes its types again within a beat."""
     serving()
     client.store.redis.flushall()
-    eventually(lambda: assert_published(client))
+    eventually(lambda: expect("life.flaky" in client.types()))
     task_id = client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id
     ended(client, task_id, "SUCCESS")
     assert_clean(client, fleet, task_id)
-
-
-def assert_published(client: Client) -> None:
-    """Check that a type is known."""
-    assert "life.flaky" in client.types()
 
 
 def test_a_horse_that_dies_at_a_full_redis(
@@ -158,15 +155,3 @@ def test_left_alarms_and_masks_hit_nobody(
     ended(client, first, "SUCCESS")
     assert ended(client, second, "SUCCESS").attempt == 1
     assert_clean(client, fleet, first, second)
-
-
-def test_what_a_handler_leaves_running_ends_with_it(serving: Callable[..., None], client: Client, fleet: Fleet) -> None:
-    """Children, orphans and those in a session of their own are gone after a handler returned."""
-    serving()
-    task_id = client.submit("life.litter").task_id
-    pids = ended(client, task_id, "SUCCESS").result
-    assert len(pids) == 3
-    for pid in pids:
-        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    assert os.path.exists(f"/proc/{horse_of(fleet.processes[1]).pid}")
-    assert_clean(client, fleet, task_id)

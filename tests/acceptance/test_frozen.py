@@ -12,8 +12,7 @@ from fleet import Fleet, horse_of
 from ghostless.jobs.client import Client
 from helpers import eventually
 
-from .conftest import assert_clean, ended
-from .test_life import running
+from .conftest import assert_clean, assert_gone, attempts_in, ended, owner, running
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +27,7 @@ def test_frozen_owners(serving: Callable[..., None], client: Client, fleet: Flee
     ids = [client.submit("life.freezable", {"trace": f"{tmp_path}/{n}", "end": str(end)}).task_id for n in range(3)]
     for number in range(3):
         running(tmp_path / str(number))
-    owners = [fleet.processes[1 + int((client.get(task_id).worker_id or "")[1:])] for task_id in ids]
+    owners = [owner(client, fleet, task_id) for task_id in ids]
     horses = [horse_of(owner) for owner in owners]
     frozen = [owners[0].pid, owners[1].pid, horses[1].pid, horses[2].pid]
     for pid in frozen:
@@ -44,11 +43,12 @@ def test_frozen_owners(serving: Callable[..., None], client: Client, fleet: Flee
     for pid in frozen:
         os.kill(pid, signal.SIGCONT)
     eventually(lambda: assert_counted(client))
+    eventually(lambda: assert_gone(*(horse.pid for horse in horses[:2])))
     assert [data_of(client, task_id) for task_id in ids[:2]] == before
     end.touch()
     assert [ended(client, task_id, "SUCCESS").result for task_id in ids] == ["attempt 2", "attempt 2", "attempt 1"]
     for number in range(2):
-        assert attempts(tmp_path / str(number)) == [1, 2, 2], "the first attempt went no further"
+        assert attempts_in(tmp_path / str(number)) == [1, 2, 2], "the first attempt went no further"
     assert client.get(ids[2]).losses == 0
     assert_clean(client, fleet, *ids)
 
@@ -78,8 +78,3 @@ def stale_writes(client: Client) -> int:
 def assert_counted(client: Client) -> None:
     """Check that both owners that came back tried at least once."""
     assert stale_writes(client) >= 2
-
-
-def attempts(trace: Path) -> list[int]:
-    """Return the attempt of each note."""
-    return [int(line.split()[0]) for line in trace.read_text().splitlines()]

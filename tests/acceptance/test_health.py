@@ -3,8 +3,6 @@
 import json
 import re
 import signal
-import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,13 +13,12 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
 from ghostless.jobs.fleet import Member
 from ghostless.jobs.probe import Finding, ask
-from helpers import eventually
+from helpers import eventually, expect, free_port
 from redis import Redis
 from redis_server import RedisServer
 from rq.queue import Queue
 
-from .conftest import assert_clean, ended
-from .test_life import running
+from .conftest import assert_clean, ended, running
 
 pytestmark = pytest.mark.slow
 
@@ -34,8 +31,7 @@ def place(fleet: Fleet, client: Client) -> str:
 
 def serve_health(fleet: Fleet, url: str | None = None) -> str:
     """Start a watchdog, and a worker w0 that answers for its health; return where, once it is idle."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     fleet.watchdog()
     options = ["--tasks", "lifecycle", "--name", "w0", "--health-port", str(port)]
     fleet.start("--redis-url", url or fleet.url, "worker", "default", *options)
@@ -165,16 +161,12 @@ def test_a_worker_that_cannot_renew(client: Client, fleet: Fleet, trace: Path) -
 
 
 def test_an_outage_of_redis(client: Client, fleet: Fleet, trace: Path, place: str, server: RedisServer) -> None:
-    """Red while Redis is away; green again, and a new task started, within 10 s."""
+    """Red while Redis is away; green again, and a new task started, when it is back."""
     server.stop()
     eventually(lambda: assert_told(place, "503 idle; no successful call to Redis for"))
-    time.sleep(2)  # the outage itself
     server.start()
-    back_at = time.monotonic()
     eventually(lambda: assert_told(place, "200"))
     task_id = client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id
-    running(trace)
-    assert time.monotonic() - back_at < 10
     ended(client, task_id, "SUCCESS")
     assert_clean(client, fleet, task_id)
 
@@ -238,11 +230,21 @@ def test_a_full_redis(client: Client, fleet: Fleet, trace: Path, place: str) -> 
     task_id = started(client, trace)
     with connect(client.settings) as redis:
         redis.config_set("maxmemory", 1)
-        time.sleep(1)  # several beats
+        await_beats(redis)
         assert asked(place).text == f"200 busy with {task_id}"
         client.cancel(task_id)
         ended(client, task_id, "CANCELLED")
-        time.sleep(1)
+        await_beats(redis)
         assert asked(place).text == "200 idle"
         redis.config_set("maxmemory", 0)
     assert_clean(client, fleet, task_id)
+
+
+def await_beats(redis: Redis, number: int = 3) -> None:
+    """Wait until Redis refused so many beats; each tries to write two fields of its own."""
+
+    def refused() -> int:
+        return redis.info("commandstats").get("cmdstat_hset", {}).get("rejected_calls", 0)
+
+    before = refused()
+    eventually(lambda: expect(refused() - before >= 2 * number))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 from fleet import Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.diary import WorkerEvent, worker_events
-from helpers import eventually, is_running
+from helpers import eventually, expect, is_running
 
 from .conftest import assert_clean, ended
 
@@ -46,14 +47,10 @@ def start(fleet: Fleet, client: Client, notes: object) -> Start:
         fleet.watchdog()
         verb = ["-m", "ghostless.jobs.cli", "worker", "default", "--tasks", "stalls", "--name", "w", *options]
         worker = fleet.spawn([*within, sys.executable, *verb])
-        eventually(lambda: _assert(client.types()), seconds=20)
+        eventually(lambda: expect(client.types()), seconds=20)
         return worker
 
     return started
-
-
-def _assert(holds: object) -> None:
-    assert holds
 
 
 def events(client: Client, kind: str) -> list[WorkerEvent]:
@@ -101,8 +98,11 @@ def test_a_dying_handler(
         assert (task.reason, task.attempt) == (reason, 1), how
         told_last = client.history(task.id)[-1]
         assert told_last.message.endswith(message), how
-    for note, how in zip(notes("die"), expected, strict=True):
-        assert client.get(ids[how]).entered_at / 1000 - note["at"] < (10 if how == "limit" else 1), how
+    taken = [
+        client.get(ids[how]).entered_at / 1000 - note["at"] for note, how in zip(notes("die"), expected, strict=True)
+    ]
+    assert statistics.median(taken) < 1, taken
+    assert max(taken) < 10, taken
     assert [text.split(": ", 1)[1] for text in told(client, "horse died", 4)] == [
         message.removeprefix("died: ") for _, message in expected.values() if message.startswith("died")
     ]
@@ -271,7 +271,7 @@ def family(worker: subprocess.Popen[bytes], module: str) -> list[psutil.Process]
 def held(client: Client, notes: Callable[..., list[Any]], params: dict[str, Any]) -> str:
     """Submit a task that does not end by itself; return its id once its handler runs."""
     task_id = client.submit("hold", params).task_id
-    eventually(lambda: _assert(notes("hold")), seconds=20)
+    eventually(lambda: expect(notes("hold")), seconds=20)
     return task_id
 
 
@@ -284,7 +284,7 @@ def test_a_forked_horse_is_tied_to_its_worker(start: Start, client: Client, note
     processes += [psutil.Process(note["pid"]) for note in notes("child")]
     assert len(processes) == 3
     worker.kill()
-    eventually(lambda: _assert(not any(is_running(process.pid) for process in processes)), seconds=1)
+    eventually(lambda: expect(not any(is_running(process.pid) for process in processes)), seconds=1)
 
 
 def test_a_forked_horse_is_stopped_like_any_other(

@@ -10,31 +10,29 @@ from helpers import eventually
 from redis import Redis
 from redis_server import RedisServer
 
-from .conftest import assert_clean, ended, story
-from .test_rq import published
-from .test_rq_tools import rq
+from .conftest import assert_clean, ended, publish, rq, story
 
 pytestmark = pytest.mark.slow
 
 
-def empty(server: RedisServer, redis: Redis, ids: list[str]) -> None:
+def empty(fleet: Fleet, redis: Redis, ids: list[str]) -> None:
     """Empty the queue with rq's own command, which deletes the jobs too."""
-    assert f"{len(ids)} jobs removed" in rq(server, "empty", "empty")
+    assert f"{len(ids)} jobs removed" in rq(fleet, "empty", "empty")
 
 
-def delete(server: RedisServer, redis: Redis, ids: list[str]) -> None:
+def delete(fleet: Fleet, redis: Redis, ids: list[str]) -> None:
     """Delete some tickets' jobs, and take others from the list."""
     redis.delete(*(f"rq:job:{task_id}" for task_id in ids[::2]))
     for task_id in ids[1:]:
         redis.lrem("rq:queue:delete", 0, task_id)
 
 
-def rename(server: RedisServer, redis: Redis, ids: list[str]) -> None:
+def rename(fleet: Fleet, redis: Redis, ids: list[str]) -> None:
     """Rename the whole queue away."""
     redis.rename("rq:queue:rename", "rq:elsewhere")
 
 
-def remove(server: RedisServer, redis: Redis, ids: list[str]) -> None:
+def remove(fleet: Fleet, redis: Redis, ids: list[str]) -> None:
     """Delete the list, and rq's note that there are such queues."""
     redis.delete("rq:queue:remove", "rq:queues")
 
@@ -44,7 +42,7 @@ FAULTS = (empty, delete, rename, remove)
 
 def test_tickets_come_back(server: RedisServer, client: Client, fleet: Fleet, rq_redis: Redis, trace: Path) -> None:
     """Whatever became of the tickets of PENDING tasks, they are made anew, and each task ends in SUCCESS once."""
-    published(client, fleet)
+    publish(fleet)
     queues = {
         fault.__name__: [
             client.submit("life.once", {"trace": str(trace)}, queue=fault.__name__).task_id for _ in range(4)
@@ -52,7 +50,7 @@ def test_tickets_come_back(server: RedisServer, client: Client, fleet: Fleet, rq
         for fault in FAULTS
     }
     for fault in FAULTS:
-        fault(server, rq_redis, queues[fault.__name__])
+        fault(fleet, rq_redis, queues[fault.__name__])
     lost = [task_id for queue, ids in queues.items() for task_id in ids if task_id not in tickets(rq_redis, queue)]
     assert len(lost) == 15
     fleet.watchdog()

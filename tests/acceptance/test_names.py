@@ -10,8 +10,7 @@ from fleet import Fleet
 from ghostless.jobs.client import Client
 from helpers import eventually
 
-from .conftest import assert_clean, ended
-from .test_life import running
+from .conftest import assert_clean, begun, ended, entry_of, running
 
 pytestmark = pytest.mark.slow
 
@@ -36,32 +35,35 @@ def assert_refused(fleet: Fleet, worker: subprocess.Popen[bytes]) -> None:
 
 
 def test_after_a_kill_the_name_is_free_at_once(
-    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path
+    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path, end: Path
 ) -> None:
     """The newcomer reports what the dead one held, although its lease and its entry are alive, and does it anew."""
     serving()
-    task_id = client.submit("life.steps", {"trace": str(trace), "count": 40}).task_id
+    task_id = client.submit("life.until", {"trace": str(trace), "end": str(end)}).task_id
     running(trace, 3)
     fleet.processes[1].kill()
     another_w0(fleet)
+    begun(trace, 2)
+    end.touch()
     task = ended(client, task_id, "SUCCESS")
-    lost = next(entry for entry in client.history(task_id) if entry.event == "TIMEOUT")
+    lost = entry_of(client, task_id, "TIMEOUT")
     assert ("worker_lost", "worker:w0", 1) == (lost.reason, lost.actor, task.losses)
     assert "worker w0 was gone when another one was started under its name" == lost.message
     assert_clean(client, fleet, task_id)
 
 
 def test_the_name_of_a_living_worker_is_refused(
-    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path
+    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path, end: Path
 ) -> None:
     """Also while it is frozen in mid-task; nothing of its work is touched."""
     serving()
-    task_id = client.submit("life.steps", {"trace": str(trace), "count": 100}).task_id
+    task_id = client.submit("life.until", {"trace": str(trace), "end": str(end)}).task_id
     running(trace, 3)
     assert_refused(fleet, another_w0(fleet))
     fleet.processes[1].send_signal(signal.SIGSTOP)
     assert_refused(fleet, another_w0(fleet))
     fleet.processes[1].send_signal(signal.SIGCONT)
+    end.touch()
     task = ended(client, task_id, "SUCCESS")
     assert (1, 0) == (task.attempt, task.losses)
     assert_clean(client, fleet, task_id)

@@ -13,8 +13,7 @@ from proxy import Mode, Proxy
 from redis.exceptions import RedisError
 from redis_server import RedisServer
 
-from .conftest import assert_clean, ended, story
-from .test_life import running
+from .conftest import assert_clean, assert_in_turn, ended, running, story
 
 pytestmark = pytest.mark.slow
 
@@ -33,16 +32,19 @@ def proxy(server: RedisServer, fleet: Fleet) -> Iterator[Proxy]:
     between.close()
 
 
-Trouble = Callable[[RedisServer, Client, Proxy | None], None]
+Trouble = Callable[[RedisServer, Client, Proxy | None], float]
+"""Makes trouble, and returns when it was about to end."""
 
 
 def gone(seconds: float) -> Trouble:
     """Redis is stopped, and started again with its data."""
 
-    def act(server: RedisServer, client: Client, proxy: Proxy | None) -> None:
+    def act(server: RedisServer, client: Client, proxy: Proxy | None) -> float:
         server.stop()
         time.sleep(seconds)  # the fault itself
+        over_at = time.time()
         server.start()
+        return over_at
 
     return act
 
@@ -50,30 +52,35 @@ def gone(seconds: float) -> Trouble:
 def misbehaving(mode: Mode) -> Trouble:
     """What answers is not Redis as it should be."""
 
-    def act(server: RedisServer, client: Client, proxy: Proxy | None) -> None:
+    def act(server: RedisServer, client: Client, proxy: Proxy | None) -> float:
         assert proxy
         proxy.mode = mode
         time.sleep(TROUBLE)
+        over_at = time.time()
         proxy.mode = "pass"
+        return over_at
 
     return act
 
 
-def read_only(server: RedisServer, client: Client, proxy: Proxy | None) -> None:
+def read_only(server: RedisServer, client: Client, proxy: Proxy | None) -> float:
     """Redis is a replica for a while, as after a failover to the wrong side."""
     client.store.redis.replicaof("127.0.0.1", "1")
     time.sleep(TROUBLE)
+    over_at = time.time()
     client.store.redis.replicaof("NO", "ONE")
+    return over_at
 
 
-def busy(server: RedisServer, client: Client, proxy: Proxy | None) -> None:
+def busy(server: RedisServer, client: Client, proxy: Proxy | None) -> float:
     """Somebody's script does not end."""
     client.store.redis.config_set("busy-reply-threshold", 100)
     with suppress(RedisError):  # the time-out of our own connection is not what is tested
         client.store.redis.eval(BUSY, 0, round(TROUBLE) + 1)
+    return time.time()
 
 
-def cannot_save(server: RedisServer, client: Client, proxy: Proxy | None) -> None:
+def cannot_save(server: RedisServer, client: Client, proxy: Proxy | None) -> float:
     """The disk does not take the snapshot, and Redis refuses writes."""
     redis = client.store.redis
     redis.config_set("appendonly", "no")
@@ -83,9 +90,11 @@ def cannot_save(server: RedisServer, client: Client, proxy: Proxy | None) -> Non
     redis.bgsave()
     eventually(lambda: assert_misconfigured(client))
     time.sleep(TROUBLE)
+    over_at = time.time()
     obstacle.rmdir()
     redis.bgsave()
     eventually(lambda: assert_writable(client))
+    return over_at
 
 
 def assert_misconfigured(client: Client) -> None:
@@ -101,7 +110,7 @@ def assert_writable(client: Client) -> None:
 @pytest.mark.parametrize(
     "trouble",
     [
-        gone(6 * float(QUICK["GHOSTLESS_LEASE"])),
+        gone(4 * float(QUICK["GHOSTLESS_LEASE"])),
         read_only,
         misbehaving("loading"),
         misbehaving("silent"),
@@ -112,39 +121,42 @@ def assert_writable(client: Client) -> None:
 )
 def test_trouble(
     trouble: Trouble, proxy: Proxy, server: RedisServer, serving: Callable[..., None], client: Client, fleet: Fleet,
-    tmp_path: Path,
+    tmp_path: Path, end: Path,
 ) -> None:  # fmt: skip
     """A result that came meanwhile is stored; who lost his lease stops before another starts; new tasks start soon."""
     serving(workers=2)
     short, long = tmp_path / "short", tmp_path / "long"
     finishing = client.submit("life.busy", {"trace": str(short), "seconds": 0.8}).task_id
-    going_on = client.submit("life.steps", {"trace": str(long), "count": 200, "pause": 0.02}).task_id
+    going_on = client.submit("life.until", {"trace": str(long), "end": str(end)}).task_id
     running(short)
     running(long)
-    trouble(server, client, proxy)
+    over_at = trouble(server, client, proxy)
     began = time.monotonic()
     following = eventually(lambda: submitted(client, tmp_path / "after"), seconds=10)
     ended(client, following, "SUCCESS", seconds=10 - (time.monotonic() - began))
+    end.touch()
     assert ended(client, finishing, "SUCCESS").attempt == 1, "the work was done, and an outage only delays its result"
     assert ended(client, going_on, "SUCCESS").failures == 0
     for trace in (short, long):
-        attempts = [int(line.split()[0]) for line in trace.read_text().splitlines()]
-        assert attempts == sorted(attempts), "an earlier attempt ran on beside a later one"
+        assert_in_turn(trace)
+    first = [float(line.split()[-1]) for line in running(long) if line.startswith("1 ")]
+    assert max(first) < over_at, "the handler was stopped when its lease ended, not when Redis was back"
     assert [process.poll() for process in fleet.processes] == [None] * 3
     assert_clean(client, fleet, finishing, going_on, following)
 
 
 def test_a_short_outage_costs_nothing(
-    server: RedisServer, serving: Callable[..., None], client: Client, fleet: Fleet, tmp_path: Path
+    server: RedisServer, serving: Callable[..., None], client: Client, fleet: Fleet, tmp_path: Path, end: Path
 ) -> None:
     """Redis that is away for less than the lease interrupts nobody: no attempt is lost, and no time of a handler."""
     fleet.environment |= {"GHOSTLESS_LEASE": "6"}
     serving(workers=2)
     finishing = client.submit("life.busy", {"trace": f"{tmp_path}/short", "seconds": 1.0}).task_id
-    going_on = client.submit("life.steps", {"trace": f"{tmp_path}/long", "count": 150, "pause": 0.02}).task_id
+    going_on = client.submit("life.until", {"trace": f"{tmp_path}/long", "end": str(end)}).task_id
     running(tmp_path / "short")
     running(tmp_path / "long")
     gone(2.0)(server, client, None)
+    end.touch()
     for task_id in (finishing, going_on):
         assert ended(client, task_id, "SUCCESS").attempt == 1
         assert story(client, task_id) == ["SUBMIT", "START", "COMPLETE"]

@@ -1,6 +1,5 @@
 """A type that a worker does not serve, with real workers and a watchdog: not lost, not burnt, holding nobody."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from ghostless.jobs.model import Task
 from ghostless.jobs.store import BATCH
 from helpers import eventually
 
-from .conftest import assert_clean, ended, story
+from .conftest import assert_clean, ended, entry_of, publish, rq_worker, story
 
 pytestmark = pytest.mark.slow
 
@@ -23,12 +22,6 @@ def published(fleet: Fleet) -> None:
     """Publish all types before any worker runs, and let a watchdog run all the time."""
     publish(fleet, "lifecycle", "elsewhere")
     fleet.watchdog()
-
-
-def publish(fleet: Fleet, *modules: str) -> None:
-    """Publish the types of modules as a deploy step does."""
-    options = [option for module in modules for option in ("--tasks", module)]
-    assert fleet.start("types", "publish", *options).wait(timeout=20) == 0
 
 
 def submit(client: Client, trace: Path, number: int) -> list[str]:
@@ -66,15 +59,7 @@ def done_once(client: Client, fleet: Fleet, trace: Path, ids: list[str], expecte
 
 def starter(client: Client, task_id: str) -> str:
     """Return who started the task."""
-    return next(entry.actor for entry in client.history(task_id) if entry.event == "START")
-
-
-def stock_worker(fleet: Fleet, client: Client, tasks: str, name: str) -> None:
-    """Run rq's own command with these task modules until the queue is empty."""
-    fleet.environment["GHOSTLESS_TASKS"] = tasks
-    options = ["--url", client.settings.redis_url, "--name", name, "--burst"]
-    worker = fleet.spawn([sys.executable, "-m", "rq.cli", "worker", "default", *options])
-    assert worker.wait(timeout=30) == 0
+    return entry_of(client, task_id, "START").actor
 
 
 def test_others_wait_and_hold_nobody(client: Client, fleet: Fleet, trace: Path) -> None:
@@ -126,17 +111,17 @@ def test_a_person_acts_on_a_parked_task(client: Client, fleet: Fleet, trace: Pat
 def test_a_stock_worker_without_the_handler(client: Client, fleet: Fleet, trace: Path) -> None:
     """It neither burns nor loses the tasks, nor goes round; published, a stock worker with the handler runs them."""
     ids = submit(client, trace, 2)
-    stock_worker(fleet, client, "lifecycle", "without")
+    assert rq_worker(fleet, "--name", "without", "--burst").wait(timeout=30) == 0
     for task in parked(client, *ids):
         assert (task.attempt, task.failures, task.timeouts, task.losses) == (1, 0, 0, 0)
-        suspend = next(entry for entry in client.history(task.id) if entry.event == "SUSPEND")
+        suspend = entry_of(client, task.id, "SUSPEND")
         assert (suspend.reason, suspend.actor) == ("unknown_type", "worker:without")
         assert "no handler for 'elsewhere.note'" in suspend.message
         assert "life.flaky" in suspend.message
     assert_clean(client, fleet, *ids)
     publish(fleet, "elsewhere")
     assert [task.parked_at for task in map(client.get, ids)] == [None, None]
-    stock_worker(fleet, client, "elsewhere", "with")
+    assert rq_worker(fleet, "--name", "with", "--burst", tasks="elsewhere").wait(timeout=30) == 0
     done_once(client, fleet, trace, ids, NOT_KNOWN_AT_FIRST)
 
 

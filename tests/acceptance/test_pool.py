@@ -14,15 +14,24 @@ import pytest
 from fleet import Fleet, workers_of
 from ghostless.jobs.client import Client
 from ghostless.jobs.fleet import members
-from ghostless.jobs.model import Entry
 from helpers import eventually, is_running
 from redis import Redis
 from redis_server import RedisServer
 from rq import Queue
 from rq.job import Job, JobStatus
 
-from .conftest import assert_clean, ended, story
-from .test_life import attempts_in, logged_pids, running
+from .conftest import (
+    assert_clean,
+    assert_gone,
+    attempts_in,
+    begun,
+    ended,
+    entry_of,
+    logged_pids,
+    publish,
+    running,
+    story,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -54,34 +63,26 @@ def worker_of(client: Client, pool: subprocess.Popen[bytes], task_id: str) -> ps
     return workers_of(pool)[client.get(task_id).worker_id or ""]
 
 
-def loss(client: Client, task_id: str) -> Entry:
-    """Return the entry that says that the task was lost."""
-    return next(entry for entry in client.history(task_id) if entry.event == "TIMEOUT")
-
-
-def assert_gone(processes: list[psutil.Process]) -> None:
-    """Check that all of these processes have ended."""
-    assert [] == [process for process in processes if is_running(process.pid)]
-
-
 def test_a_killed_worker_is_reported_at_once_and_started_again(
-    pool: Pool, client: Client, fleet: Fleet, trace: Path
+    pool: Pool, client: Client, fleet: Fleet, trace: Path, end: Path
 ) -> None:
     """The history says worker_lost and how, long before the lease is over; the others go on undisturbed."""
     parent = pool(size=4)
-    task_id = client.submit("life.steps", {"trace": str(trace), "count": 30}).task_id
-    other = client.submit("life.busy", {"trace": str(trace.with_name("other")), "seconds": 3.0}).task_id
+    task_id = client.submit("life.until", {"trace": str(trace), "end": str(end)}).task_id
+    other = client.submit("life.busy", {"trace": str(trace.with_name("other")), "end": str(end)}).task_id
     running(trace, 3)
     victim = worker_of(client, parent, task_id)
     family, name = [victim, *victim.children(recursive=True)], client.get(task_id).worker_id
     seconds, micros = client.store.redis.time()
     victim.kill()
+    begun(trace, 2)
+    end.touch()
     task = ended(client, task_id, "SUCCESS")
-    lost = loss(client, task_id)
+    lost = entry_of(client, task_id, "TIMEOUT")
     assert (lost.reason, lost.actor, task.attempt) == ("worker_lost", "pool:w-1", 2)
     assert lost.message == f"worker {name} was killed by signal 9 (Killed)"
     assert int(lost.id.split("-")[0]) - (seconds * 1000 + micros // 1000) < 3000, "as soon as the machine can"
-    assert_gone(family)
+    assert_gone(*(process.pid for process in family))
     eventually(lambda: assert_registered(client, 4), seconds=20)
     assert {"w-1", "w-2", "w-3", "w-4"} == workers_of(parent).keys()
     assert ended(client, other, "SUCCESS").attempt == 1
@@ -92,10 +93,10 @@ def test_what_the_dead_started_ends_with_it(pool: Pool, client: Client, fleet: F
     """Children, grandchildren and those in a session of their own are gone before the task runs anew."""
     parent = pool(tasks="handlers")
     task_id = client.submit("test.children").task_id
-    pids = eventually(lambda: logged_pids(client, task_id))
+    pids = logged_pids(client, task_id)
     worker_of(client, parent, task_id).kill()
     eventually(lambda: assert_told(client, task_id))
-    assert [] == [pid for pid in pids if is_running(pid)]
+    assert_gone(*pids)
     client.cancel(task_id)
     ended(client, task_id, "CANCELLED")
     assert_clean(client, fleet, task_id)
@@ -155,19 +156,21 @@ def assert_given_up(client: Client, trace: Path, reason: str, task_id: str) -> N
 
 
 def test_redis_away_keeps_no_worker_from_its_start(
-    pool: Pool, client: Client, fleet: Fleet, server: RedisServer, trace: Path
+    pool: Pool, client: Client, fleet: Fleet, server: RedisServer, trace: Path, end: Path
 ) -> None:
     """A death during an outage is mended meanwhile, and reported when Redis answers again."""
     parent = pool()
-    task_id = client.submit("life.steps", {"trace": str(trace), "count": 100}).task_id
+    task_id = client.submit("life.until", {"trace": str(trace), "end": str(end)}).task_id
     running(trace, 3)
     victim = worker_of(client, parent, task_id)
     server.stop()
     victim.kill()
     eventually(lambda: assert_started_again(parent, victim.pid))
     server.start()
+    begun(trace, 2)
+    end.touch()
     assert ended(client, task_id, "SUCCESS").attempt == 2
-    assert loss(client, task_id).reason == "worker_lost"
+    assert entry_of(client, task_id, "TIMEOUT").reason == "worker_lost"
     eventually(lambda: assert_registered(client, 2), seconds=20)
     assert_clean(client, fleet, task_id)
 
@@ -185,7 +188,7 @@ def test_a_worker_that_gives_up_is_started_again(pool: Pool, client: Client, fle
     shutil.rmtree(fleet.temporary)
     (fleet.folder / "tmp").touch()  # no attempt can have a folder, so the worker runs none
     ids = [client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id for _ in range(3)]
-    eventually(lambda: assert_gone([victim]), seconds=20)
+    eventually(lambda: assert_gone(victim.pid), seconds=20)
     (fleet.folder / "tmp").unlink()
     for task_id in ids:
         ended(client, task_id, "SUCCESS")
@@ -204,7 +207,7 @@ def test_plain_jobs_of_a_dead_worker_are_found_at_once(pool: Pool, client: Clien
         family = [victim, *victim.children(recursive=True)]
         victim.kill()
         eventually(lambda: assert_status(job, JobStatus.FAILED), seconds=20)
-    assert_gone(family)
+    assert_gone(*(process.pid for process in family))
 
 
 def assert_status(job: Job, status: JobStatus) -> None:
@@ -230,7 +233,7 @@ def test_a_signal_lets_the_workers_drain(pool: Pool, client: Client, fleet: Flee
     assert 0 == parent.wait(timeout=20)
     task = ended(client, task_id, "PENDING")
     assert (0, "shutdown") == (task.losses, client.history(task_id)[-1].reason)
-    assert_gone(family)
+    assert_gone(*(process.pid for process in family))
     assert_clean(client, fleet, task_id)
 
 
@@ -248,7 +251,7 @@ def test_the_workers_of_a_killed_pool_drain(pool: Pool, client: Client, fleet: F
     parent.kill()
     task = ended(client, task_id, "PENDING")
     assert (0, "shutdown") == (task.losses, client.history(task_id)[-1].reason)
-    eventually(lambda: assert_gone(family))
+    eventually(lambda: assert_gone(*(process.pid for process in family)))
     assert_clean(client, fleet, task_id)
 
 
@@ -264,7 +267,7 @@ def test_a_module_that_is_broken_ends_the_pool(fleet: Fleet, client: Client) -> 
 
 def test_a_burst_ends_when_the_queue_is_empty(fleet: Fleet, client: Client, trace: Path) -> None:
     """Each worker ends for good, and the pool with the last one."""
-    assert fleet.start("types", "publish", "--tasks", "lifecycle").wait(timeout=20) == 0
+    publish(fleet)
     ids = [client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id for _ in range(6)]
     assert 0 == fleet.pool("-n", "2", "--burst").wait(timeout=30)
     assert {"SUCCESS"} == {client.get(task_id).state for task_id in ids}
@@ -280,7 +283,7 @@ def test_each_worker_sees_a_gpu_of_its_own(pool: Pool, fleet: Fleet, client: Cli
     seen = {}
     for task_id in ids:
         result = ended(client, task_id, "SUCCESS").result
-        actor = next(entry.actor for entry in client.history(task_id) if entry.event == "START")
+        actor = entry_of(client, task_id, "START").actor
         seen.setdefault(actor, result)
         assert result == seen[actor]
     assert seen == {

@@ -9,17 +9,15 @@ from fleet import Fleet
 from ghostless.jobs.client import Client
 from helpers import eventually
 from redis import Redis
-from redis_server import RedisServer
 from rq import Queue, Retry
 from rq.job import Callback, Dependency, Job
 from rq.results import Result
 
-from .conftest import assert_clean, ended
-from .test_rq import published, rq_worker
+from .conftest import assert_clean, ended, publish, rq_worker
 
 pytestmark = pytest.mark.slow
 
-EACH = 200
+EACH = 80
 """Tasks, and plain jobs, in the mixed queue."""
 
 
@@ -89,15 +87,13 @@ def state_of(redis: Redis, job_id: str) -> dict[str, Any] | None:
     }
 
 
-def test_plain_jobs_end_as_on_a_worker_of_rq(
-    server: RedisServer, client: Client, fleet: Fleet, rq_redis: Redis, tmp_path: Path
-) -> None:
+def test_plain_jobs_end_as_on_a_worker_of_rq(client: Client, fleet: Fleet, rq_redis: Redis, tmp_path: Path) -> None:
     """Results, retries, failures, time-outs, callbacks, dependencies, lives and counters are the same."""
     workers = {"theirs": (), "oursss": ("-w", "ghostless.jobs.worker.Worker")}
     accounts = []
     for queue, options in workers.items():
         jobs = enqueue_all(rq_redis, queue, tmp_path)
-        rq_worker(fleet, server, *options, "--burst", "--name", queue, queues=(queue,))
+        rq_worker(fleet, *options, "--burst", "--name", queue, queues=(queue,))
         assert fleet.processes[-1].wait(timeout=40) == 0
         accounts.append(account(rq_redis, queue, jobs, tmp_path))
     theirs, ours = accounts
@@ -105,16 +101,16 @@ def test_plain_jobs_end_as_on_a_worker_of_rq(
     assert theirs["retried"]["result"] == "3", "the jobs did what they were made for"
 
 
-def test_a_mixed_queue(server: RedisServer, client: Client, fleet: Fleet, rq_redis: Redis, tmp_path: Path) -> None:
+def test_a_mixed_queue(client: Client, fleet: Fleet, rq_redis: Redis, tmp_path: Path) -> None:
     """Tasks and plain jobs of one queue, drained by our workers and a stock one at a time, are all done once."""
-    published(client, fleet)
+    publish(fleet)
     fleet.watchdog()
     queue, plain, tasks = Queue("default", connection=rq_redis), tmp_path / "plain", tmp_path / "tasks"
     ids = []
     for number in range(EACH):
         ids.append(client.submit("life.once", {"trace": str(tasks)}).task_id)
         queue.enqueue("plain.note", str(plain), str(number), result_ttl=60)
-    rq_worker(fleet, server, "--name", "stock")
+    rq_worker(fleet, "--name", "stock")
     for number in range(2):
         fleet.worker("default", name=f"ours{number}", tasks="lifecycle")
     eventually(lambda: assert_lines(plain, EACH), seconds=60)

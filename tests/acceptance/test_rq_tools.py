@@ -1,7 +1,5 @@
 """rq's own commands and options on our worker: what users of rq know keeps working."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,48 +8,38 @@ from fleet import Fleet, horse_of
 from ghostless.jobs.client import Client
 from helpers import eventually, is_running
 from redis import Redis
-from redis_server import RedisServer
 from rq import Queue
 from rq.command import send_command, send_kill_horse_command, send_shutdown_command, send_stop_job_command
 from rq.exceptions import NoSuchJobError
 from rq.job import Job, JobStatus
 
-from .conftest import assert_clean, ended, story
-from .test_life import running
-from .test_rq import published, rq_worker
+from .conftest import assert_clean, ended, publish, rq, rq_worker, running, story
 
 pytestmark = pytest.mark.slow
 
 OURS = ("-w", "ghostless.jobs.worker.Worker")
 
 
-def rq(server: RedisServer, *arguments: str) -> str:
-    """Run rq's command line; return what it says."""
-    command = [sys.executable, "-m", "rq.cli", *arguments, "--url", server.url]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
-
-
-def test_info_and_suspend(
-    serving: Callable[..., None], server: RedisServer, client: Client, fleet: Fleet, trace: Path
-) -> None:
+def test_info_and_suspend(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
     """`rq info` shows our worker with its state and queues; `rq suspend` and `rq resume` stop and start it."""
     serving()
-    eventually(lambda: assert_said(server, "worker w0 idle default"))
-    rq(server, "suspend")
-    eventually(lambda: assert_said(server, "worker w0 suspended default"))
+    eventually(lambda: assert_said(fleet, "worker w0 idle default"))
+    rq(fleet, "suspend")
     task_id = client.submit("life.steps", {"trace": str(trace), "count": 10_000}).task_id
-    assert "1 workers" in rq(server, "info", "--only-workers")
-    rq(server, "resume")
+    eventually(lambda: assert_said(fleet, "worker w0 suspended default"))
+    assert "1 workers" in rq(fleet, "info", "--only-workers")
+    assert client.get(task_id).state == "PENDING", "also an idle worker that was waiting has not started one"
+    rq(fleet, "resume")
     running(trace)
-    eventually(lambda: assert_said(server, "worker w0 busy default"))
+    eventually(lambda: assert_said(fleet, "worker w0 busy default"))
     client.cancel(task_id)
     ended(client, task_id, "CANCELLED")
     assert_clean(client, fleet, task_id)
 
 
-def assert_said(server: RedisServer, line: str) -> None:
+def assert_said(fleet: Fleet, line: str) -> None:
     """Check that `rq info --raw` has the line, with the host left out."""
-    said = rq(server, "info", "--raw")
+    said = rq(fleet, "info", "--raw")
     assert any(all(word in shown for word in line.split()) for shown in said.splitlines()), said
 
 
@@ -117,11 +105,19 @@ def test_commands_that_name_a_task(
     assert_clean(client, fleet, task_id)
 
 
-def test_options_that_end_a_worker(
-    server: RedisServer, client: Client, fleet: Fleet, rq_redis: Redis, trace: Path
-) -> None:
+def test_rq_command(client: Client, fleet: Fleet, trace: Path) -> None:
+    """`rq worker -w ghostless.jobs.worker.Worker` is our worker; with --burst it ends when all is done."""
+    publish(fleet)
+    task_id = client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id
+    rq_worker(fleet, *OURS, "--burst")
+    assert fleet.processes[-1].wait(timeout=30) == 0
+    assert ended(client, task_id, "SUCCESS").attempt == 1
+    assert_clean(client, fleet, task_id)
+
+
+def test_options_that_end_a_worker(client: Client, fleet: Fleet, rq_redis: Redis, trace: Path) -> None:
     """--max-jobs counts tasks and plain jobs and leaves the rest; --max-idle-time ends a worker that did the rest."""
-    published(client, fleet)
+    publish(fleet)
     ids = [client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id for _ in range(2)]
     job = Queue("default", connection=rq_redis).enqueue("plain.add", 1, 2)
     ids += [client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id for _ in range(2)]
@@ -129,7 +125,7 @@ def test_options_that_end_a_worker(
     assert fleet.processes[-1].wait(timeout=30) == 0
     assert (job.get_status(), job.return_value()) == (JobStatus.FINISHED, 3)
     assert [client.get(task_id).state for task_id in ids] == ["SUCCESS"] * 3 + ["PENDING"]
-    rq_worker(fleet, server, *OURS, "--max-idle-time", "1", "--name", "theirs")
+    rq_worker(fleet, *OURS, "--max-idle-time", "1", "--name", "theirs")
     fleet.start("worker", "elsewhere", "--tasks", "lifecycle", "--max-idle-time", "1")
     assert [process.wait(timeout=30) for process in fleet.processes[-2:]] == [0, 0]
     assert [entry.actor for entry in client.history(ids[3])][1:] == ["worker:theirs"] * 2
@@ -139,13 +135,13 @@ def test_options_that_end_a_worker(
 ORDERS = {"default": "high high high low low low", "round_robin": "high low high low high low", "random": None}
 
 
-def test_queue_order(server: RedisServer, client: Client, fleet: Fleet, trace: Path) -> None:
+def test_queue_order(client: Client, fleet: Fleet, trace: Path) -> None:
     """The first queue is served first, or the queues in turn, or in any order, as --dequeue-strategy says."""
-    published(client, fleet)
+    publish(fleet)
     orders = {strategy: submit_to_both(client, strategy, trace) for strategy in ORDERS}
     for strategy in ORDERS:
         queues = (f"high.{strategy}", f"low.{strategy}")
-        rq_worker(fleet, server, *OURS, "--burst", "--dequeue-strategy", strategy, queues=queues)
+        rq_worker(fleet, *OURS, "--burst", "--dequeue-strategy", strategy, queues=queues)
     assert [process.wait(timeout=30) for process in fleet.processes[-3:]] == [0, 0, 0]
     for strategy, ids in orders.items():
         starts = [entry for task_id in ids for entry in client.history(task_id) if entry.event == "START"]

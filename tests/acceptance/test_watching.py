@@ -7,18 +7,11 @@ from pathlib import Path
 import pytest
 from fleet import Fleet
 from ghostless.jobs.client import Client
-from helpers import eventually
+from helpers import eventually, free_port
 
 from .conftest import assert_clean, ended
 
 pytestmark = pytest.mark.slow
-
-
-def free_port() -> int:
-    """Return a port that nobody uses right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_serve_watches(client: Client, fleet: Fleet, trace: Path) -> None:

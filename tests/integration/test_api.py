@@ -1,13 +1,10 @@
 """The HTTP API on a real Redis: submit, follow, act, and what the whole looks like."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from flask.testing import FlaskClient
-from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.reads import Reads
 from ghostless.jobs.record import GpuMemory, WorkerRecord
@@ -16,21 +13,6 @@ from ghostless.statemachine import Event
 from redis import Redis
 from web_tools import Hand, publish, submitted
 from werkzeug.test import TestResponse
-
-
-@pytest.fixture
-def web(client: Client, store: Store) -> Iterator[FlaskClient]:
-    """The API, asked without sockets; the type `work` is published."""
-    publish(store)
-    app = create_app(client=client)
-    yield app.test_client()
-    app.extensions["ghostless"].hub.close()
-
-
-@pytest.fixture
-def hand(store: Store) -> Hand:
-    """A worker that does what the test says."""
-    return Hand(store)
 
 
 def problem(answer: TestResponse, status: int) -> dict[str, Any]:

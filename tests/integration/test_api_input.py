@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-from ghostless.app import create_app
 from ghostless.jobs.client import Client
-from ghostless.jobs.store import Store
 from redis import Redis
-from web_tools import publish, submitted
+from web_tools import submitted
 
 FIELDS: dict[str, list[Any]] = {
     "type": [None, 1, True, [], {}, "", "a b", "a/b", "..", "x" * 300, "a\0b", "a\r\nb", "wörk", "wrok"],
@@ -30,15 +28,6 @@ FIELDS: dict[str, list[Any]] = {
 }
 
 CASES = [(field, value) for field, values in FIELDS.items() for value in values]
-
-
-@pytest.fixture
-def web(client: Client, store: Store) -> Iterator[FlaskClient]:
-    """The API, asked without sockets; the type `work` is published."""
-    publish(store)
-    app = create_app(client=client)
-    yield app.test_client()
-    app.extensions["ghostless"].hub.close()
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 import json
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from flask.testing import FlaskClient
-from ghostless.app import create_app
 from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
 from ghostless.jobs.model import Task
@@ -18,15 +16,6 @@ from odd_values import MEANINGS, ODD, RANGES, SUBMITTED, is_taken
 from web_tools import publish
 
 DEFAULTS = {"timeout": 1_800_000, "stall_timeout": 0, "max_retries": 3, "delay": 0}
-
-
-@pytest.fixture
-def web(client: Client, store: Store) -> Iterator[FlaskClient]:
-    """The API, asked without sockets; the type `work` is published."""
-    publish(store)
-    app = create_app(client=client)
-    yield app.test_client()
-    app.extensions["ghostless"].hub.close()
 
 
 def stored(task: Task, field: str) -> int:

@@ -7,29 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 import requests
-from ghostless.app import create_app
 from ghostless.jobs.client import Client
-from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import Store
 from ghostless.web.hub import Hub
 from ghostless.web.past import READERS
 from redis import Redis
-from web_tools import Hand, Served, in_process, publish, repeating, submitted, until
-
-
-@pytest.fixture
-def web(redis: Redis, settings: Settings, store: Store) -> Iterator[Served]:
-    """The API on Flask's threaded server, with connections of its own."""
-    publish(store)
-    with in_process(create_app(client=Client(settings))) as served:
-        yield served
-
-
-@pytest.fixture
-def hub(web: Served) -> Hub:
-    """The hub of that server."""
-    assert web.app
-    return web.app.extensions["ghostless"].hub
+from web_tools import Hand, Served, repeating, submitted, until
 
 
 @pytest.fixture
@@ -39,36 +21,30 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-@pytest.fixture
-def hand(store: Store) -> Hand:
-    """A worker that does what the test says."""
-    return Hand(store)
-
-
-def poll(web: Served, task_id: str, query: str = "", **headers: str) -> requests.Response:
+def poll(served: Served, task_id: str, query: str = "", **headers: str) -> requests.Response:
     """Ask for a task and wait for the answer."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return requests.get(f"{web.url}/api/tasks/{task_id}{query}", headers=names, timeout=30)
+    return requests.get(f"{served.url}/api/tasks/{task_id}{query}", headers=names, timeout=30)
 
 
 def waiting(
-    web: Served, hub: Hub, pool: ThreadPoolExecutor, task_id: str, query: str = "", **headers: str
+    served: Served, hub: Hub, pool: ThreadPoolExecutor, task_id: str, query: str = "", **headers: str
 ) -> "Future[requests.Response]":
     """Start a long poll and return once it listens."""
     before = hub.subscribers
-    answer = pool.submit(poll, web, task_id, query, **headers)
+    answer = pool.submit(poll, served, task_id, query, **headers)
     until(lambda: hub.subscribers > before or answer.done())
     return answer
 
 
 def test_the_answer_comes_with_the_change(
-    web: Served, hub: Hub, pool: ThreadPoolExecutor, client: Client, hand: Hand
+    served: Served, hub: Hub, pool: ThreadPoolExecutor, client: Client, hand: Hand
 ) -> None:
     """Held until the state changes, by query or by header; the header's wish is confirmed."""
     task_id = submitted(client)
     answers = [
-        waiting(web, hub, pool, task_id, "?wait=20"),
-        waiting(web, hub, pool, task_id, Prefer="respond-async, wait=20"),
+        waiting(served, hub, pool, task_id, "?wait=20"),
+        waiting(served, hub, pool, task_id, Prefer="respond-async, wait=20"),
     ]
     assert not any(answer.done() for answer in answers)
     started = time.monotonic()
@@ -80,36 +56,36 @@ def test_the_answer_comes_with_the_change(
     until(lambda: hub.subscribers == 0)
 
 
-def test_without_a_change_the_answer_comes_at_the_end_of_the_wait(web: Served, client: Client) -> None:
+def test_without_a_change_the_answer_comes_at_the_end_of_the_wait(served: Served, client: Client) -> None:
     """The task as it is, or 304 for a client that has it already."""
     task_id = submitted(client)
     started = time.monotonic()
-    same = poll(web, task_id, "?wait=1")
+    same = poll(served, task_id, "?wait=1")
     assert (200, "PENDING") == (same.status_code, same.json()["state"])
     assert 1 <= time.monotonic() - started < 5
-    unchanged = poll(web, task_id, "?wait=1", If_None_Match=same.headers["ETag"])
+    unchanged = poll(served, task_id, "?wait=1", If_None_Match=same.headers["ETag"])
     assert (304, "wait=1") == (unchanged.status_code, unchanged.headers["Preference-Applied"])
 
 
-def test_a_version_that_is_old_already_is_answered_at_once(web: Served, client: Client, hand: Hand) -> None:
+def test_a_version_that_is_old_already_is_answered_at_once(served: Served, client: Client, hand: Hand) -> None:
     """A client that names what it has misses nothing between two polls."""
     task_id = submitted(client)
-    old = poll(web, task_id).headers["ETag"]
+    old = poll(served, task_id).headers["ETag"]
     hand.start()
     started = time.monotonic()
-    assert "PROCESSING" == poll(web, task_id, "?wait=20", If_None_Match=old).json()["state"]
+    assert "PROCESSING" == poll(served, task_id, "?wait=20", If_None_Match=old).json()["state"]
     assert time.monotonic() - started < 5
 
 
 def test_progress_is_news_for_who_names_a_version(
-    web: Served, hub: Hub, pool: ThreadPoolExecutor, client: Client, hand: Hand
+    served: Served, hub: Hub, pool: ThreadPoolExecutor, client: Client, hand: Hand
 ) -> None:
     """With If-None-Match any change of what is shown ends the wait; without it only another state does."""
     task_id = submitted(client)
     claimed = hand.start()
-    etag = poll(web, task_id).headers["ETag"]
-    versioned = waiting(web, hub, pool, task_id, "?wait=20", If_None_Match=etag)
-    by_state = waiting(web, hub, pool, task_id, "?wait=20")
+    etag = poll(served, task_id).headers["ETag"]
+    versioned = waiting(served, hub, pool, task_id, "?wait=20", If_None_Match=etag)
+    by_state = waiting(served, hub, pool, task_id, "?wait=20")
     started = time.monotonic()
     with repeating(lambda: hand.store.progress(claimed.held, 0.25, "a quarter")):
         assert 0.25 == versioned.result().json()["progress"]
@@ -119,26 +95,26 @@ def test_progress_is_news_for_who_names_a_version(
     assert "SUCCESS" == by_state.result().json()["state"]
 
 
-def test_a_final_task_is_answered_at_once(web: Served, client: Client, hand: Hand) -> None:
+def test_a_final_task_is_answered_at_once(served: Served, client: Client, hand: Hand) -> None:
     """Nothing more happens to it: waiting would be in vain."""
     task_id = submitted(client)
     hand.run()
     started = time.monotonic()
-    final = poll(web, task_id, "?wait=60")
+    final = poll(served, task_id, "?wait=60")
     assert "SUCCESS" == final.json()["state"]
-    assert 304 == poll(web, task_id, "?wait=60", If_None_Match=final.headers["ETag"]).status_code
+    assert 304 == poll(served, task_id, "?wait=60", If_None_Match=final.headers["ETag"]).status_code
     assert time.monotonic() - started < 5
 
 
-def test_a_task_that_is_not_there_is_told_at_once(web: Served) -> None:
+def test_a_task_that_is_not_there_is_told_at_once(served: Served) -> None:
     """404, however long the client would wait."""
     started = time.monotonic()
-    assert 404 == poll(web, "nope", "?wait=60").status_code
+    assert 404 == poll(served, "nope", "?wait=60").status_code
     assert time.monotonic() - started < 5
 
 
 def test_a_hundred_waiters_hold_no_connection(
-    web: Served, hub: Hub, pool: ThreadPoolExecutor, client: Client, redis: Redis, hand: Hand
+    served: Served, hub: Hub, pool: ThreadPoolExecutor, client: Client, redis: Redis, hand: Hand
 ) -> None:
     """While they wait, Redis sees the hub's two connections, and of the pool at most the few that looked together.
 
@@ -146,7 +122,7 @@ def test_a_hundred_waiters_hold_no_connection(
     """
     task_id = submitted(client)
     before = {line["id"] for line in redis.client_list()}
-    answers = [pool.submit(poll, web, task_id, "?wait=30") for _ in range(100)]
+    answers = [pool.submit(poll, served, task_id, "?wait=30") for _ in range(100)]
     until(lambda: hub.subscribers == 100)
     until(lambda: _reads_done(redis))
     assert _made_since(redis, before) <= 2 + READERS
@@ -172,16 +148,18 @@ def _reads_done(redis: Redis) -> bool:
     return before == _hash_reads(redis)
 
 
-def test_a_stopping_server_answers_its_waiters(web: Served, hub: Hub, pool: ThreadPoolExecutor, client: Client) -> None:
+def test_a_stopping_server_answers_its_waiters(
+    served: Served, hub: Hub, pool: ThreadPoolExecutor, client: Client
+) -> None:
     """A long poll does not hold up a shutdown: it gets the task as it is."""
-    answer = waiting(web, hub, pool, submitted(client), "?wait=60")
+    answer = waiting(served, hub, pool, submitted(client), "?wait=60")
     hub.close()
     assert (200, "PENDING") == (answer.result(timeout=5).status_code, answer.result().json()["state"])
 
 
-def test_more_waiters_than_the_server_takes_are_answered_at_once(web: Served, hub: Hub, client: Client) -> None:
+def test_more_waiters_than_the_server_takes_are_answered_at_once(served: Served, hub: Hub, client: Client) -> None:
     """Over the limit a long poll becomes a plain one."""
     hub.limit = 0
     started = time.monotonic()
-    assert "PENDING" == poll(web, submitted(client), "?wait=60").json()["state"]
+    assert "PENDING" == poll(served, submitted(client), "?wait=60").json()["state"]
     assert time.monotonic() - started < 5

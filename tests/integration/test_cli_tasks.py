@@ -32,12 +32,6 @@ def cli(settings: Settings, store: Store) -> Cli:
     return run
 
 
-@pytest.fixture
-def hand(store: Store) -> Hand:
-    """A worker that does what the test says."""
-    return Hand(store)
-
-
 def done(result: Result) -> str:
     """Check that a verb did what was asked, and return what it printed."""
     assert result.exit_code == 0, result.output

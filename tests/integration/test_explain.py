@@ -7,16 +7,15 @@ from ghostless.jobs.circumstances import circumstances
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import TaskNotFound
 from ghostless.jobs.store import Store
-from ghostless.statemachine import Event, Policy
+from ghostless.statemachine import Event
 from redis import Redis
-from web_tools import Hand
+from web_tools import Hand, publish
 
 
-@pytest.fixture
-def hand(store: Store, client: Client) -> Hand:
-    """A worker that does what the test says, and a type to submit."""
-    store.publish_types({"work": {"queue": "work", "policy": Policy().pack(), "schema": {}, "description": ""}})
-    return Hand(store)
+@pytest.fixture(autouse=True)
+def published(store: Store) -> None:
+    """A type to submit."""
+    publish(store)
 
 
 def test_place_and_estimate(client: Client, hand: Hand) -> None:

@@ -1,7 +1,7 @@
 """Event streams on a real Redis, over real sockets, on Flask's threaded server."""
 
 import http.client
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -10,7 +10,6 @@ import requests
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.reads import Reads
-from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.statemachine import Event
 from ghostless.web import frames, sse
@@ -31,27 +30,6 @@ from web_tools import (
 )
 
 
-@pytest.fixture
-def web(redis: Redis, settings: Settings, store: Store) -> Iterator[Served]:
-    """The API on Flask's threaded server, with connections of its own."""
-    publish(store)
-    with in_process(create_app(client=Client(settings))) as served:
-        yield served
-
-
-@pytest.fixture
-def hub(web: Served) -> Hub:
-    """The hub of that server."""
-    assert web.app
-    return web.app.extensions["ghostless"].hub
-
-
-@pytest.fixture
-def hand(store: Store) -> Hand:
-    """A worker that does what the test says."""
-    return Hand(store)
-
-
 def of(task_id: str) -> str:
     return f"/api/tasks/{task_id}/events"
 
@@ -59,10 +37,10 @@ def of(task_id: str) -> str:
 # One task
 
 
-def test_a_stream_tells_a_life_and_ends(web: Served, client: Client, hand: Hand) -> None:
+def test_a_stream_tells_a_life_and_ends(served: Served, client: Client, hand: Hand) -> None:
     """From before the first move to `end`: each move once, with its cursor; then the stream is over."""
     task_id = submitted(client, owner="ann")
-    with opened(web.url + of(task_id)) as stream:
+    with opened(served.url + of(task_id)) as stream:
         hand.run()
         messages = list(stream)
     assert ["PENDING", "PROCESSING", "SUCCESS"] == states(messages)
@@ -74,9 +52,9 @@ def test_a_stream_tells_a_life_and_ends(web: Served, client: Client, hand: Hand)
     assert frames.move_view(history[2]) == messages[2].data
 
 
-def test_a_stream_begins_with_when_and_from_where_to_come_back(web: Served, client: Client, reads: Reads) -> None:
+def test_a_stream_begins_with_when_and_from_where_to_come_back(served: Served, client: Client, reads: Reads) -> None:
     """The first block: a jittered delay and a cursor. A client cut off right after it starts over, from the origin."""
-    with opened(web.url + of(submitted(client))) as stream:
+    with opened(served.url + of(submitted(client))) as stream:
         assert frames.RECONNECT[0] <= (stream.retry or 0) <= frames.RECONNECT[1]
         assert [f"{reads.epoch()}.0-0"] == stream.ids
         headers = stream.response.headers
@@ -85,32 +63,32 @@ def test_a_stream_begins_with_when_and_from_where_to_come_back(web: Served, clie
     assert "nosniff" == headers["X-Content-Type-Options"]
 
 
-def test_who_comes_late_sees_how_it_ended(web: Served, client: Client, hand: Hand) -> None:
+def test_who_comes_late_sees_how_it_ended(served: Served, client: Client, hand: Hand) -> None:
     """A stream of a task that ended before replays its whole life and ends."""
     task_id = submitted(client)
     hand.run()
-    with opened(web.url + of(task_id)) as stream:
+    with opened(served.url + of(task_id)) as stream:
         assert ["PENDING", "PROCESSING", "SUCCESS"] == states(list(stream))
 
 
-def test_a_finished_stream_is_not_asked_for_again(web: Served, client: Client, hand: Hand) -> None:
+def test_a_finished_stream_is_not_asked_for_again(served: Served, client: Client, hand: Hand) -> None:
     """204 at a reconnect makes a browser give up for good; from any earlier cursor the rest is replayed."""
     task_id = submitted(client)
     hand.run()
-    with opened(web.url + of(task_id)) as stream:
+    with opened(served.url + of(task_id)) as stream:
         ids = [message.id for message in stream if message.event == "task"]
-    with EventStream(web.url + of(task_id), ids[-1]) as again:
+    with EventStream(served.url + of(task_id), ids[-1]) as again:
         assert (204, b"") == (again.status, again.response.read())
-    with EventStream(f"{web.url}/api/events?task={task_id}&last_event_id={ids[-1]}") as again:
+    with EventStream(f"{served.url}/api/events?task={task_id}&last_event_id={ids[-1]}") as again:
         assert 204 == again.status
-    with opened(web.url + of(task_id), ids[-2]) as rest:
+    with opened(served.url + of(task_id), ids[-2]) as rest:
         assert ["SUCCESS"] == states(list(rest))
 
 
-def test_a_failure_that_is_retried_is_not_the_end(web: Served, client: Client, hand: Hand, store: Store) -> None:
+def test_a_failure_that_is_retried_is_not_the_end(served: Served, client: Client, hand: Hand, store: Store) -> None:
     """FAILED is passed through on the way to a retry; the stream goes on until the task is final for good."""
     task_id = submitted(client)
-    with opened(web.url + of(task_id)) as stream:
+    with opened(served.url + of(task_id)) as stream:
         hand.run(event=Event.FAIL)
         assert ["PENDING", "PROCESSING", "FAILED", "RETRY_WAITING"] == states(stream.take("task", 4))
         store.cancel(task_id, "test")
@@ -119,19 +97,19 @@ def test_a_failure_that_is_retried_is_not_the_end(web: Served, client: Client, h
     assert "end" == messages[-1].event
 
 
-def test_a_failure_for_good_is_the_end(web: Served, client: Client, hand: Hand) -> None:
+def test_a_failure_for_good_is_the_end(served: Served, client: Client, hand: Hand) -> None:
     """A stream of a task that failed without a retry ends with it."""
     task_id = submitted(client)
-    with opened(web.url + of(task_id)) as stream:
+    with opened(served.url + of(task_id)) as stream:
         hand.run(event=Event.FAIL, retryable=False)
         assert ["PENDING", "PROCESSING", "FAILED"] == states(list(stream))
 
 
-def test_progress_and_log_lines_arrive_without_an_id(web: Served, client: Client, hand: Hand) -> None:
+def test_progress_and_log_lines_arrive_without_an_id(served: Served, client: Client, hand: Hand) -> None:
     """They are shown to who listens, and a reconnect does not go on behind them."""
     task_id = submitted(client)
     claimed = hand.start()
-    with opened(web.url + of(task_id)) as stream:
+    with opened(served.url + of(task_id)) as stream:
         cursor = stream.take("task", 2)[-1].id
         with repeating(lambda: hand.store.progress(claimed.held, 0.5, "half\r\nway")):
             (progress,) = stream.take("progress")
@@ -146,11 +124,11 @@ def test_progress_and_log_lines_arrive_without_an_id(web: Served, client: Client
     assert ["one", "two\n\ndata: forged"] == lines
 
 
-def test_a_quiet_stream_shows_signs_of_life(web: Served, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_stream_shows_signs_of_life(served: Served, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A comment and an id from time to time: proxies keep the connection, and the cursor does not age."""
     monkeypatch.setattr(sse, "HEARTBEAT", 0.1)
     quiet = submitted(client)
-    with opened(web.url + of(quiet)) as stream:
+    with opened(served.url + of(quiet)) as stream:
         stream.take("task")
         newest = ""
         for _ in range(3):
@@ -161,14 +139,16 @@ def test_a_quiet_stream_shows_signs_of_life(web: Served, client: Client, monkeyp
             assert "id" == name
             stream.ids.append(value)
             assert b"\n" == stream.response.readline()
-    with opened(web.url + of(quiet), stream.ids[-1]):
+    with opened(served.url + of(quiet), stream.ids[-1]):
         pass
 
 
 # Who comes when
 
 
-def test_fifty_clients_of_tasks_that_live_a_moment_all_see_the_end(web: Served, client: Client, store: Store) -> None:
+def test_fifty_clients_of_tasks_that_live_a_moment_all_see_the_end(
+    served: Served, client: Client, store: Store
+) -> None:
     """Whether a client comes before, amid or after a life of some 50 ms: it sees the whole of it, and the end."""
     ids = [submitted(client, queue=f"q{number}") for number in range(50)]
 
@@ -177,7 +157,7 @@ def test_fifty_clients_of_tasks_that_live_a_moment_all_see_the_end(web: Served, 
         hand.finish(hand.start(f"q{number}"))
 
     def follow(task_id: str) -> list[Message]:
-        with EventStream(web.url + of(task_id)) as stream:
+        with EventStream(served.url + of(task_id)) as stream:
             return list(stream)
 
     with ThreadPoolExecutor(100) as pool:
@@ -190,10 +170,10 @@ def test_fifty_clients_of_tasks_that_live_a_moment_all_see_the_end(web: Served, 
         assert {task_id} == {message.data["id"] for message in messages[:-1]}
 
 
-def test_from_every_cursor_exactly_the_rest_is_told(web: Served, client: Client, hand: Hand) -> None:
+def test_from_every_cursor_exactly_the_rest_is_told(served: Served, client: Client, hand: Hand) -> None:
     """A client that comes back with any id it ever saw misses nothing and sees nothing twice."""
     ids = [submitted(client, queue="work") for _ in range(3)]
-    url = f"{web.url}/api/events?" + "&".join(f"task={task_id}" for task_id in ids)
+    url = f"{served.url}/api/events?" + "&".join(f"task={task_id}" for task_id in ids)
     with opened(url) as stream:
         for _ in range(2):
             hand.finish(hand.start(), Event.FAIL, asked=60_000)
@@ -211,15 +191,15 @@ def test_from_every_cursor_exactly_the_rest_is_told(web: Served, client: Client,
         assert 204 == over.status
 
 
-def test_reconnecting_all_the_time_loses_nothing(web: Served, client: Client, store: Store) -> None:
+def test_reconnecting_all_the_time_loses_nothing(served: Served, client: Client, store: Store) -> None:
     """Streams cut after each event, by owner, while tasks move: put together they are the history."""
     with ThreadPoolExecutor(1) as pool:
-        with opened(f"{web.url}/api/events?owner=ann") as stream:
+        with opened(f"{served.url}/api/events?owner=ann") as stream:
             cursor = stream.last_event_id
         moving = pool.submit(_move_about, client, store)
         seen: list[Message] = []
         while len(seen) < 60:
-            with opened(f"{web.url}/api/events?owner=ann", cursor) as stream:
+            with opened(f"{served.url}/api/events?owner=ann", cursor) as stream:
                 seen += stream.take("task", 1 + len(seen) % 3)
                 cursor = stream.last_event_id
         moving.result()
@@ -239,38 +219,38 @@ def _move_about(client: Client, store: Store) -> None:
             Hand(store).run("other")
 
 
-def test_a_page_goes_on_from_what_it_fetched(web: Served, client: Client, hand: Hand) -> None:
+def test_a_page_goes_on_from_what_it_fetched(served: Served, client: Client, hand: Hand) -> None:
     """The cursor in a REST answer leads on from exactly there, for one task and for a listing."""
     task_id = submitted(client)
     hand.start()
-    cursor = requests.get(f"{web.url}/api/tasks/{task_id}", timeout=5).json()["cursor"]
-    listed = requests.get(f"{web.url}/api/tasks", timeout=5).json()["last_event_id"]
+    cursor = requests.get(f"{served.url}/api/tasks/{task_id}", timeout=5).json()["cursor"]
+    listed = requests.get(f"{served.url}/api/tasks", timeout=5).json()["last_event_id"]
     client.cancel(task_id)
-    with opened(web.url + of(task_id), cursor) as stream:
+    with opened(served.url + of(task_id), cursor) as stream:
         assert ["CANCELLING"] == states(stream.take("task"))
-    with opened(f"{web.url}/api/events?last_event_id={listed}") as stream:
+    with opened(f"{served.url}/api/events?last_event_id={listed}") as stream:
         assert ["CANCELLING"] == states(stream.take("task"))
 
 
-def test_the_header_goes_before_the_query(web: Served, client: Client, hand: Hand) -> None:
+def test_the_header_goes_before_the_query(served: Served, client: Client, hand: Hand) -> None:
     """EventSource repeats its first address with every reconnect, and tells the newest cursor in the header."""
     task_id = submitted(client)
     hand.run()
-    with opened(web.url + of(task_id)) as stream:
+    with opened(served.url + of(task_id)) as stream:
         ids = [message.id for message in stream if message.event == "task"]
-    with opened(f"{web.url}{of(task_id)}?last_event_id={ids[0]}", ids[1]) as rest:
+    with opened(f"{served.url}{of(task_id)}?last_event_id={ids[0]}", ids[1]) as rest:
         assert ["SUCCESS"] == states(list(rest))
 
 
 # Many tasks
 
 
-def test_filters_choose_what_is_told(web: Served, client: Client, store: Store, hub: Hub) -> None:
+def test_filters_choose_what_is_told(served: Served, client: Client, store: Store, hub: Hub) -> None:
     """By owner, type and queue; without a filter everything, from now on."""
     publish(store, "work", "video")
     submitted(client, owner="before")
     paths = ["owner=ann", "type=video", "queue=gpu", "owner=ann&queue=gpu", ""]
-    streams = [opened(f"{web.url}/api/events?{path}") for path in paths]
+    streams = [opened(f"{served.url}/api/events?{path}") for path in paths]
     try:
         made = [
             submitted(client, owner="ann"),
@@ -287,9 +267,9 @@ def test_filters_choose_what_is_told(web: Served, client: Client, store: Store, 
             stream.close()
 
 
-def test_a_filtered_stream_goes_on_from_its_cursor(web: Served, client: Client, hand: Hand) -> None:
+def test_a_filtered_stream_goes_on_from_its_cursor(served: Served, client: Client, hand: Hand) -> None:
     """What happened meanwhile is replayed and filtered alike, by another process that did not hear it live."""
-    with opened(f"{web.url}/api/events?owner=ann") as stream:
+    with opened(f"{served.url}/api/events?owner=ann") as stream:
         cursor = stream.last_event_id
     mine, _ = submitted(client, owner="ann"), submitted(client, owner="bob")
     hand.run()
@@ -302,10 +282,10 @@ def test_a_filtered_stream_goes_on_from_its_cursor(web: Served, client: Client, 
             assert [later] == [message.data["id"] for message in stream.take("task")]
 
 
-def test_a_stream_of_many_ends_with_the_last(web: Served, client: Client, hand: Hand) -> None:
+def test_a_stream_of_many_ends_with_the_last(served: Served, client: Client, hand: Hand) -> None:
     """`end` comes when all asked-for tasks are final, in whatever order."""
     ids = [submitted(client) for _ in range(5)]
-    with opened(f"{web.url}/api/events?" + "&".join(f"task={task_id}" for task_id in ids)) as stream:
+    with opened(f"{served.url}/api/events?" + "&".join(f"task={task_id}" for task_id in ids)) as stream:
         for _ in ids[:4]:
             hand.run()
         client.cancel(ids[4])
@@ -330,40 +310,40 @@ def test_a_stream_of_many_ends_with_the_last(web: Served, client: Client, hand: 
     ],
 )
 def test_a_cursor_that_leads_nowhere_is_told(
-    web: Served, client: Client, reads: Reads, cursor: str, reason: str
+    served: Served, client: Client, reads: Reads, cursor: str, reason: str
 ) -> None:
     """`reset` instead of a silent hole; after it the stream is live from now, with a cursor that works."""
     task_id = submitted(client)
     given = cursor.format(epoch=reads.epoch(), newest=client.get(task_id).cursor)
     for path in (of(task_id), "/api/events?owner=ann", "/api/events"):
-        with EventStream(web.url + path, given) as stream:
+        with EventStream(served.url + path, given) as stream:
             first = stream.next()
             assert ("reset", {"reason": reason}) == (first and first.event, first and first.data)
-    with EventStream(web.url + of(task_id), given) as stream:
+    with EventStream(served.url + of(task_id), given) as stream:
         stream.take("reset")
         client.cancel(task_id)
         told = list(stream)
     assert ["CANCELLED"] == states(told)
-    with EventStream(web.url + of(task_id), told[0].id) as over:
+    with EventStream(served.url + of(task_id), told[0].id) as over:
         assert 204 == over.status
 
 
-def test_a_reset_stream_of_finished_tasks_ends(web: Served, client: Client, hand: Hand) -> None:
+def test_a_reset_stream_of_finished_tasks_ends(served: Served, client: Client, hand: Hand) -> None:
     """Nothing more will come of them, so the client is not left waiting."""
     task_id = submitted(client)
     hand.run()
-    with EventStream(web.url + of(task_id), "garbage") as stream:
+    with EventStream(served.url + of(task_id), "garbage") as stream:
         assert ["reset", "end"] == [message.event for message in stream]
-    with EventStream(web.url + of(task_id), stream.last_event_id) as over:
+    with EventStream(served.url + of(task_id), stream.last_event_id) as over:
         assert 204 == over.status
 
 
 def test_a_hole_made_by_a_purge_is_told_where_it_matters(
-    web: Served, client: Client, redis: Redis, store: Store, hand: Hand
+    served: Served, client: Client, redis: Redis, store: Store, hand: Hand
 ) -> None:
     """Moves of purged tasks are gone: a stream by owner cannot exclude a hole; one of named tasks can."""
     named = submitted(client, owner="ann")
-    with opened(f"{web.url}/api/events?owner=ann") as stream:
+    with opened(f"{served.url}/api/events?owner=ann") as stream:
         cursor = stream.last_event_id
     purged = submitted(client, owner="ann", queue="short")
     Hand(store).run("short")
@@ -381,13 +361,13 @@ def test_a_hole_made_by_a_purge_is_told_where_it_matters(
             assert 410 == stream.status
 
 
-def test_an_unknown_task_is_told_before_the_stream_starts(web: Served, client: Client, hub: Hub) -> None:
+def test_an_unknown_task_is_told_before_the_stream_starts(served: Served, client: Client, hub: Hub) -> None:
     """404 with a problem, on a first connect also for one of several; no listener stays behind."""
     known = submitted(client)
     several = f"/api/events?task={known}&task=nope"
     asked = [(of("nope"), None), (of("nope"), "garbage"), ("/api/events?task=nope&task=no", "garbage"), (several, None)]
     for path, cursor in asked:
-        with EventStream(web.url + path, cursor) as stream:
+        with EventStream(served.url + path, cursor) as stream:
             assert 404 == stream.status
             assert "application/problem+json" == stream.response.headers["Content-Type"]
     assert 0 == hub.subscribers
@@ -414,58 +394,58 @@ def both(*task_ids: str) -> str:
 
 
 def test_a_purged_task_does_not_end_the_stream_of_the_others(
-    web: Served, client: Client, hand: Hand, purge: Callable[[str], None]
+    served: Served, client: Client, hand: Hand, purge: Callable[[str], None]
 ) -> None:
     """A browser takes a 410 for good: so who comes back is told `purged`, hears the others, and is at the end once."""
     gone, kept = submitted(client, queue="gone"), submitted(client)
-    with opened(web.url + both(gone, kept)) as stream:
+    with opened(served.url + both(gone, kept)) as stream:
         cursor = stream.take("task", 2)[-1].id
     purge(gone)
-    with EventStream(web.url + both(gone, kept), cursor) as stream:
+    with EventStream(served.url + both(gone, kept), cursor) as stream:
         first = stream.next()
         assert ("reset", {"reason": "purged"}) == (first and first.event, first and first.data)
         hand.run()
         messages = list(stream)
     assert ["PROCESSING", "SUCCESS"] == states(messages)
     assert "end" == messages[-1].event
-    with EventStream(web.url + both(gone, kept), messages[-2].id) as over:
+    with EventStream(served.url + both(gone, kept), messages[-2].id) as over:
         assert 204 == over.status
 
 
 def test_a_purge_of_what_was_told_makes_no_hole(
-    web: Served, client: Client, hand: Hand, purge: Callable[[str], None]
+    served: Served, client: Client, hand: Hand, purge: Callable[[str], None]
 ) -> None:
     """Whose cursor is behind all that was purged has missed nothing: the stream goes on, and is not reset each time."""
     gone, kept = submitted(client, queue="gone"), submitted(client)
     client.cancel(gone)
-    with opened(web.url + both(gone, kept)) as stream:
+    with opened(served.url + both(gone, kept)) as stream:
         cursor = stream.take("task", 3)[-1].id
     purge(gone)
     hand.run()
-    with opened(web.url + both(gone, kept), cursor) as stream:
+    with opened(served.url + both(gone, kept), cursor) as stream:
         assert ["task", "task", "end"] == [message.event for message in stream]
 
 
 def test_an_id_without_a_trace_does_not_end_the_stream_of_the_others(
-    web: Served, client: Client, redis: Redis, store: Store, hand: Hand, purge: Callable[[str], None]
+    served: Served, client: Client, redis: Redis, store: Store, hand: Hand, purge: Callable[[str], None]
 ) -> None:
     """The trace of a purge is kept for some days only; a client that was there before is served after that too."""
     gone, kept = submitted(client, queue="gone"), submitted(client)
-    with opened(web.url + both(gone, kept)) as stream:
+    with opened(served.url + both(gone, kept)) as stream:
         cursor = stream.take("task")[-1].id
     purge(gone)
     redis.delete(store.keys.tombstone(gone))
     hand.run()
     for given, expected in ((cursor, ["reset", "end"]), ("garbage", ["reset", "end"])):
-        with EventStream(web.url + both(gone, kept), given) as stream:
+        with EventStream(served.url + both(gone, kept), given) as stream:
             assert expected == [message.event for message in stream]
 
 
-def test_a_first_connect_tolerates_a_purge_too(web: Served, client: Client, purge: Callable[[str], None]) -> None:
+def test_a_first_connect_tolerates_a_purge_too(served: Served, client: Client, purge: Callable[[str], None]) -> None:
     """A page that fetched a list may open its stream after a purge; only when nothing is left is that an error."""
     gone, other, kept = (submitted(client) for _ in range(3))
     purge(gone)
-    with EventStream(web.url + both(gone, other, kept)) as stream:
+    with EventStream(served.url + both(gone, other, kept)) as stream:
         first = stream.next()
         assert ("reset", {"reason": "purged"}) == (first and first.event, first and first.data)
         client.cancel(other)
@@ -473,15 +453,15 @@ def test_a_first_connect_tolerates_a_purge_too(web: Served, client: Client, purg
         assert [other, kept] == [message.data["id"] for message in stream if message.event == "task"]
     purge(other)
     for cursor in (None, stream.last_event_id):
-        with EventStream(web.url + both(gone, other), cursor) as stream:
+        with EventStream(served.url + both(gone, other), cursor) as stream:
             assert 410 == stream.status
 
 
-def test_a_reset_stream_ends_with_the_last_of_several(web: Served, client: Client, hand: Hand) -> None:
+def test_a_reset_stream_ends_with_the_last_of_several(served: Served, client: Client, hand: Hand) -> None:
     """A task that was final before the reset has nothing more to tell; the stream still ends when the others do."""
     submitted(client)
     ended, running = hand.run(), submitted(client)
-    with EventStream(web.url + both(ended, running), "garbage") as stream:
+    with EventStream(served.url + both(ended, running), "garbage") as stream:
         stream.take("reset")
         hand.run()
         assert ["task", "task", "end"] == [message.event for message in stream]
@@ -491,17 +471,17 @@ def test_a_reset_stream_ends_with_the_last_of_several(web: Served, client: Clien
 
 
 def test_nothing_is_left_of_a_client_that_left(
-    web: Served, client: Client, hub: Hub, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A vanished client is noticed at the next write, which the heartbeat bounds; HEAD and 204 leave nothing either."""
     monkeypatch.setattr(sse, "HEARTBEAT", 0.05)
     task_id = submitted(client)
-    streams = [opened(web.url + of(task_id)) for _ in range(20)]
+    streams = [opened(served.url + of(task_id)) for _ in range(20)]
     until(lambda: hub.subscribers == 20)
     for stream in streams:
         stream.close()
     until(lambda: hub.subscribers == 0)
-    parts = urlsplit(web.url)
+    parts = urlsplit(served.url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=5)
     connection.request("HEAD", of(task_id))
     assert 200 == connection.getresponse().status
@@ -509,21 +489,21 @@ def test_nothing_is_left_of_a_client_that_left(
     until(lambda: hub.subscribers == 0)
 
 
-def test_a_full_server_tells_a_stream_to_come_back(web: Served, client: Client, hub: Hub) -> None:
+def test_a_full_server_tells_a_stream_to_come_back(served: Served, client: Client, hub: Hub) -> None:
     """A browser gives up for good after a 503, so it gets 200, a delay and the end; a program gets the problem."""
     hub.limit = 0
     task_id = submitted(client)
-    with EventStream(web.url + of(task_id)) as stream:
+    with EventStream(served.url + of(task_id)) as stream:
         assert 200 == stream.status
         assert stream.next() is None
         assert frames.RECONNECT[0] <= (stream.retry or 0) <= frames.RECONNECT[1]
-    answer = requests.get(web.url + of(task_id), timeout=5)
+    answer = requests.get(served.url + of(task_id), timeout=5)
     assert (503, "application/problem+json") == (answer.status_code, answer.headers["Content-Type"])
 
 
-def test_a_closing_hub_ends_streams_with_a_delay(web: Served, client: Client, hub: Hub) -> None:
+def test_a_closing_hub_ends_streams_with_a_delay(served: Served, client: Client, hub: Hub) -> None:
     """Each client is told when to come back, jittered, so that the next process is not run over."""
-    streams = [opened(web.url + of(submitted(client))) for _ in range(10)]
+    streams = [opened(served.url + of(submitted(client))) for _ in range(10)]
     first = [stream.retry for stream in streams]
     for stream in streams:
         stream.take("task")

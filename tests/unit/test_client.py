@@ -23,6 +23,7 @@ from ghostless.jobs.scripts import translate
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.submission import Request
 from ghostless.statemachine import STORED, Event, Policy, State, Verdict, judge
+from helpers import free_port
 from redis import Redis
 from redis.exceptions import (
     BusyLoadingError,
@@ -33,7 +34,6 @@ from redis.exceptions import (
     ResponseError,
     TimeoutError,
 )
-from redis_server import _free_port
 from scripts.seeding import ID, Scene, SpiedStore, put
 from scripts.snapshot import difference, snapshot
 
@@ -247,7 +247,7 @@ def test_values_of_a_wrong_type_or_no_json_are_named(client: Client, redis: Redi
 
 def test_a_redis_that_is_not_there_is_told_as_such(tmp_path: Any) -> None:
     """Every call raises RedisUnavailable, with the address of the setting to look at."""
-    client = Client(Settings(redis_url=f"redis://127.0.0.1:{_free_port()}/0"))
+    client = Client(Settings(redis_url=f"redis://127.0.0.1:{free_port()}/0"))
     calls = [
         lambda: client.submit("demo.add"), lambda: client.get(ID), lambda: client.history(ID), lambda: client.list(),
         lambda: client.cancel(ID), client.counts, client.types,

@@ -3,7 +3,10 @@
 import pytest
 from ghostless.jobs.connection import REPLY_TIMEOUT, connect, connect_like
 from ghostless.jobs.settings import Settings
+from helpers import free_port
+from proxy import Proxy
 from redis import Redis
+from redis.exceptions import ConnectionError
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,11 @@ def test_every_connection_is_patient_for_the_same_time() -> None:
     pool = connect(Settings()).connection_pool
     assert pool.connection_kwargs["socket_timeout"] == REPLY_TIMEOUT
     assert pool.connection_kwargs["decode_responses"] is True
+
+
+def test_what_accepts_and_closes_is_not_reachable() -> None:
+    """A proxy without a Redis behind it is told as such at once; the check of a new connection never checks itself."""
+    between = Proxy(free_port())
+    with connect_like(Redis.from_url(between.url), "worker") as redis, pytest.raises(ConnectionError):
+        redis.ping()
+    between.close()

@@ -70,7 +70,7 @@ def settled(store: LossyStore, reporter: Reporter, give_up: Callable[[], bool] =
 
 def test_an_extension_is_told_at_once_and_with_each_beat() -> None:
     """Also when the first reply is lost; the next attempt knows nothing of it."""
-    store = LossyStore(beat=0.5)
+    store = LossyStore(beat=1.0)
     thread = Reporter(store, "worker:w", lambda: None, lambda: None)  # type: ignore[arg-type]
     thread.start()
     thread.hold(HELD, State.PROCESSING, time.monotonic())
@@ -78,7 +78,7 @@ def test_an_extension_is_told_at_once_and_with_each_beat() -> None:
     store.ready["heartbeat"] = [LOST]
     thread.extend(90_000)
     eventually(lambda: assert_told(store, (HELD, 90_000), least=1))
-    assert time.monotonic() - begun < 0.5
+    assert time.monotonic() - begun < 1, "not with the next beat only"
     eventually(lambda: assert_told(store, (HELD, 90_000), least=3))
     following = Held("t2", 1, "token")
     thread.hold(following, State.PROCESSING, time.monotonic())

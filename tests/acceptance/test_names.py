@@ -137,8 +137,8 @@ def cut_off(client: Client) -> None:
 
 
 def assert_second(trace: Path) -> None:
-    """Check that a second attempt has begun."""
-    assert 2 in attempts_in(trace)
+    """Check that a second attempt runs, for so long that another one beside it would have noted something."""
+    assert attempts_in(trace).count(2) > 10
 
 
 def test_the_fork_of_a_plain_job_holds_no_name(

@@ -19,7 +19,7 @@ import psutil
 
 from .errors import GhostlessError
 from .frames import Channel, FrameError
-from .launch import UNKNOWN, Launch, spawn
+from .launch import Launch, spawn
 from .memory import MemoryWatch
 from .output import Output
 from .processes import end, offspring
@@ -227,8 +227,6 @@ class Horse:
     def _told_by(self, code: int | None) -> str:
         if code is None:
             return f"{self._fault or 'it closed its channel'}, and it was killed"
-        if code == UNKNOWN:
-            return "how is not known, since the process that it was forked from is gone"
         if code >= 0:
             return f"exit code {code}"
         ran_out = -code == signal.SIGKILL and self._memory.has_struck()

@@ -7,12 +7,14 @@ rq's own keys are named here too, since the delivery ticket of a task stands in 
 from dataclasses import dataclass
 
 from rq.command import PUBSUB_CHANNEL_TEMPLATE
-from rq.executions import ExecutionRegistry
+from rq.executions import WORKER_EXECUTIONS_KEY_TEMPLATE, ExecutionRegistry
 from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job
 from rq.queue import Queue
+from rq.registry import StartedJobRegistry
 from rq.suspension import WORKERS_SUSPENDED
 from rq.worker import BaseWorker
+from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 
 WORKER_RECORD = "ghostless"
 """The field of a worker's hash in which it tells of itself with each beat, as JSON."""
@@ -189,6 +191,26 @@ class Keys:
     def rq_commands(worker_id: str) -> str:
         """pub/sub channel: commands to one worker."""
         return PUBSUB_CHANNEL_TEMPLATE % worker_id
+
+    @staticmethod
+    def rq_worker_executions(worker_id: str) -> str:
+        """set: the executions of plain jobs that a worker has begun, "job:execution"."""
+        return WORKER_EXECUTIONS_KEY_TEMPLATE.format(worker_id)
+
+    @staticmethod
+    def rq_started(queue: str) -> str:
+        """zset: the executions of a queue's plain jobs by the time at which rq holds them for abandoned."""
+        return StartedJobRegistry.key_template.format(queue)
+
+    @staticmethod
+    def rq_workers_of(queue: str) -> str:
+        """set: the names of the hashes of the workers that serve a queue."""
+        return WORKERS_BY_QUEUE_KEY % queue
+
+    @property
+    def rq_workers(self) -> str:
+        """set: the names of the hashes of all workers."""
+        return REDIS_WORKER_KEYS
 
     @property
     def rq_suspended(self) -> str:

@@ -5,10 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import IO, Final, Protocol
-
-UNKNOWN: Final = 256
-"""Stands for an exit code that nobody can tell any more; none is so large."""
+from typing import IO, Protocol
 
 
 class Process(Protocol):

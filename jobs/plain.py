@@ -4,11 +4,13 @@ import logging
 import signal
 from typing import Any, NoReturn
 
+from rq.executions import Execution
 from rq.job import Job
 from rq.queue import Queue
 
+from .connection import let_go
 from .messages import PlainJob
-from .registered import RegisteredWorker
+from .registered import RegisteredWorker, tolerate
 
 log = logging.getLogger("rq.worker.ghostless")
 
@@ -41,10 +43,10 @@ class PlainWorker(RegisteredWorker):
         return next(queue for queue in self.queues if queue.name == name)
 
     def run_plain(self, job: Job, queue: Queue) -> None:
-        """Run it as rq does, in a fork."""
+        """Run it as rq does, in a fork; what an outage of Redis leaves undone, rq's clean-up does later."""
         self.runs_plain_job = True
         try:
-            super().execute_job(job, queue)
+            tolerate(lambda: super(PlainWorker, self).execute_job(job, queue))
         finally:
             self.runs_plain_job = False
 
@@ -53,9 +55,14 @@ class PlainWorker(RegisteredWorker):
         if self.horse_pid:
             super().kill_horse(sig)
 
+    def maintain_heartbeats(self, job: Job, execution: Execution) -> None:
+        """Renew a running plain job in rq's registries; an outage of Redis must not end the watch over its fork."""
+        tolerate(lambda: super(PlainWorker, self).maintain_heartbeats(job, execution))
+
     def main_work_horse(self, job: Job, queue: Queue) -> NoReturn:
-        """Run a plain job in a fork, which must not keep our own horse tied to it."""
+        """Run a plain job in a fork, to which neither our own horse may be tied nor the worker's name."""
         self.let_go()
+        let_go(self.store.redis)
         super().main_work_horse(job, queue)
 
     def prepare_job_execution(self, job: Job, remove_from_intermediate_queue: bool = False) -> None:

@@ -18,15 +18,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from types import FrameType
 
 from .connection import connect
 from .errors import GhostlessError, InvalidSetting
 from .gpus import VISIBLE, devices
-from .lost import abandon_plain_jobs, entry_of, report_lost
+from .lost import report_dead
 from .names import NAME
 from .presence import present
 from .processes import end_abandoned
-from .settings import Settings
+from .settings import LAST_PORT, Settings
 from .store import Store
 from .tether import adopt_orphans
 
@@ -44,8 +45,8 @@ LAST_CALLS = 1.0
 FAREWELL = 5.0
 """Seconds that an ending pool waits until Redis has heard of every death."""
 
-
-LAST_PORT = 65_535
+BEGUN = signal.SIGUSR1
+"""What a worker sends to its pool when it has registered, so that the pool need not ask Redis."""
 
 
 @dataclass(slots=True)
@@ -198,9 +199,7 @@ class Reports(threading.Thread):
 
     def _report(self, death: Death) -> None:
         self._let_last_calls_arrive(death)
-        if entry_of(self._store, death.worker).get("incarnation") == death.incarnation:
-            abandon_plain_jobs(self._store, death.worker)
-            report_lost(self._store, death.worker, death.incarnation, self._actor, death.message)
+        report_dead(self._store, death.worker, death.incarnation, self._actor, death.message)
 
     def _let_last_calls_arrive(self, death: Death) -> None:
         """Wait until Redis sees no connection of the dead: a claim on its way could come after the report."""
@@ -215,24 +214,27 @@ class Pool:
     def __init__(self, store: Store, places: Sequence[Place], arguments: Sequence[str], *, burst: bool) -> None:
         self._store, self._places, self._arguments, self._burst = store, places, arguments, burst
         self._reports = Reports(store, f"pool:{places[0].name}"[:64])
-        self._incarnations: set[str] = set()
-        self._has_registered = False
+        self._has_begun = False  # whether some worker has registered
         self._is_stopping = False
         self._failure = 0
 
     def run(self) -> int:
         """Keep the workers running until a signal, or until all are done. Returns the exit code."""
         signals = Signals(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+        signal.signal(BEGUN, self._note_beginning)
         adopt_orphans()
         self._reports.start()
         while not all(place.is_over for place in self._places):
             self._start_due()
             for number in signals.wait(self._patience()):
-                if number != signal.SIGCHLD:
+                if number in (signal.SIGTERM, signal.SIGINT):
                     self._stop()
             self._reap()
         self._reports.finish(FAREWELL)
         return self._failure or int(any(place.exit_code not in (0, -signal.SIGTERM) for place in self._places))
+
+    def _note_beginning(self, _number: int, _frame: FrameType | None) -> None:
+        self._has_begun = True  # at once: the death of the same worker may be looked at next
 
     def _patience(self) -> float:
         starts = [place.start_at for place in self._places if place.pid is None]
@@ -246,7 +248,6 @@ class Pool:
     def _start(self, place: Place) -> None:
         try:
             place.start(self._arguments)
-            self._incarnations.add(place.incarnation)
         except OSError as error:  # no memory, or too many processes
             log.error("worker %s cannot be started: %s; trying again", place.name, error)
             place.note_death(1)
@@ -277,17 +278,9 @@ class Pool:
             log.error("what worker %s left behind cannot be killed; its lease tells", place.name)
         if self._is_stopping or (self._burst and code == 0):
             place.close()
-        elif code > 0 and place.lives == 1 and not self._works():
-            self._failure = code
+        elif code > 0 and place.lives == 1 and not self._has_begun:
+            self._failure = code  # a mistake in how the pool was started, which the others would meet too
             self._stop()
-
-    def _works(self) -> bool:
-        """Whether some worker has registered, so that what ends another one is no mistake of all."""
-        if not self._has_registered:
-            with suppress(GhostlessError):  # then nobody could register either
-                entries = [entry_of(self._store, place.name) for place in self._places]
-                self._has_registered = any(entry.get("incarnation") in self._incarnations for entry in entries)
-        return self._has_registered
 
 
 def _ending(code: int) -> str:

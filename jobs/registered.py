@@ -57,7 +57,9 @@ class RegisteredWorker(RqWorker):
         named = connect_like(self.connection, client_name(self.name, self.incarnation))
         self.store = Store(named, self.settings)
         self.is_displaced = False  # another worker has taken the name
-        self._done = self._failed = 0  # attempts since the last beat
+        self.on_birth: Callable[[], None] | None = None  # is called when it has registered
+        self._done = self._failed = 0  # attempts of this life; only the claim loop writes them
+        self._counted = (0, 0)  # of them in the entry; only the beat writes it
         self._redis_ahead: float | None = None  # seconds by which Redis' clock is ahead of the monotonic one
 
     def _set_ip_address(self, connection: Redis) -> None:
@@ -82,6 +84,8 @@ class RegisteredWorker(RqWorker):
             super().register_birth()
         except ValueError as error:
             raise InvalidSetting("--name", "a name that no live worker has", self.name) from error
+        if self.on_birth:
+            self.on_birth()
 
     def _replace_former(self) -> None:
         """Report a dead worker of this name. Raises ValueError when it lives; rq's rule holds where nobody can tell."""
@@ -92,7 +96,7 @@ class RegisteredWorker(RqWorker):
         time.sleep(RECONNECT)
         if self._is_alone(former):
             message = f"worker {self.name} was gone when another one was started under its name"
-            report_lost(self.store, self.name, incarnation, f"worker:{self.name}", message)
+            report_lost(self.store, self.name, incarnation, f"worker:{self.name}", message, is_dead=False)
 
     def _is_alone(self, former: Mapping[str, str]) -> bool:
         """Whether Redis tells that no other worker of this name is connected. Raises ValueError when one is."""
@@ -132,22 +136,31 @@ class RegisteredWorker(RqWorker):
         return round(4 * self.settings.lease)
 
     def beat(self) -> None:
-        """Keep the entry alive, or make it anew; note when it is another worker's by now."""
+        """Keep the entry alive, or make it anew; when it is another worker's by now, note that and leave it alone.
+
+        Who holds it is asked in a call of its own: this worker may have been cut off until now. Once it is connected,
+        nobody takes its name between the two.
+        """
+        with translated():
+            holder = self.store.redis.hget(self.key, "incarnation")
+        self.is_displaced |= holder not in (None, self.incarnation)
+        if not self.is_displaced:
+            self._write_beat()
+
+    def _write_beat(self) -> None:
         self.last_heartbeat = utc_now()
-        done, failed, self._done, self._failed = self._done, self._failed, 0, 0
+        counts, (done, failed) = (self._done, self._failed), self._counted
         with translated(), self.store.redis.pipeline(transaction=False) as pipeline:
-            pipeline.hget(self.key, "incarnation")
             pipeline.hset(self.key, "last_heartbeat", utcformat(self.last_heartbeat))
             pipeline.hset(self.key, WORKER_RECORD, self.record().to_json())
-            pipeline.hincrby(self.key, "successful_job_count", done)
-            pipeline.hincrby(self.key, "failed_job_count", failed)
+            pipeline.hincrby(self.key, "successful_job_count", counts[0] - done)
+            pipeline.hincrby(self.key, "failed_job_count", counts[1] - failed)
             pipeline.expire(self.key, self._life)
             pipeline.time()
-            holder, is_new, *_, (seconds, micros) = pipeline.execute()
+            is_new, *_, (seconds, micros) = pipeline.execute()
             self._redis_ahead = seconds + micros / 1e6 - time.monotonic()
-            if holder not in (None, self.incarnation):
-                self.is_displaced = True
-            elif is_new:  # Redis was emptied, or this worker was silent for too long
+            self._counted = counts
+            if is_new:  # Redis was emptied, or this worker was silent for too long
                 record: dict[Any, Any] = {**self.serialize(), "state": self.get_state()}
                 pipeline.hset(self.key, mapping=record)
                 pipeline.expire(self.key, self._life)

@@ -10,6 +10,9 @@ from urllib.parse import urlsplit
 
 from .errors import InvalidSetting
 
+LAST_PORT = 65_535
+"""The highest port there is."""
+
 WAYS_TO_START = ("spawn", "fork")
 """How a horse starts: as a fresh interpreter, or forked from a process that has imported the modules."""
 
@@ -100,8 +103,8 @@ def _size(name: str, text: str) -> int:
 
 
 def _port(name: str, text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65_535:
-        raise InvalidSetting(name, "a port from 1 to 65535, or 0 for none", text)
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > LAST_PORT:
+        raise InvalidSetting(name, f"a port from 1 to {LAST_PORT}, or 0 for none", text)
     return int(text)
 
 

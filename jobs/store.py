@@ -267,9 +267,12 @@ class Store:
         looked_at, moved, to_ask, *problems = self._scripts.call("sweep", (), arguments)
         return Swept(looked_at, moved, tuple(problems), dict(zip(to_ask[::2], to_ask[1::2], strict=True)))
 
-    def lose(self, task_id: str, attempt: int, worker_id: str, actor: str, message: str) -> Answer:
-        """Take a task away from a worker that is known to be gone, unless this attempt is over."""
-        arguments = (attempt, worker_id, actor, message, random.random())
+    def lose(self, task_id: str, attempt: int, worker_id: str, actor: str, message: str, *, is_dead: bool) -> Answer:
+        """Take a task away from a worker that is gone, unless this attempt is over.
+
+        Unless its process `is_dead` for certain, no further attempt starts before the worker's lease is over.
+        """
+        arguments = (attempt, worker_id, actor, message, random.random(), int(is_dead))
         return Answer.read(self._scripts.call("lose", [self.keys.task(task_id)], arguments), task_id)
 
     def requeue(self, actor: str, queue: str, *, corrects_parking: bool = True) -> Swept:

@@ -1,9 +1,10 @@
-"""What ties a horse to its worker, so that neither it nor its children outlive the worker by a moment.
+"""What ties a process to the one that started it: a horse to its worker, and a worker to its pool.
 
-The horse's standard input is a pipe from the worker that nobody writes to. When the worker's end closes, the kernel
-itself sends SIGKILL to the whole group, also while a native loop holds the GIL. A parent-death signal would come
-first and end the horse alone, and its children would live on. Where there is no such pipe, the reader thread kills
-the group when the channel ends. And a worker that is frozen is gone too: then the lease runs out.
+A worker whose pool is gone drains. Neither a horse nor its children outlive their worker by a moment: the horse's
+standard input is a pipe from the worker that nobody writes to. When the worker's end closes, the kernel itself sends
+SIGKILL to the whole group, also while a native loop holds the GIL. A parent-death signal would come first and end the
+horse alone, and its children would live on. Where there is no such pipe, the reader thread kills the group when the
+channel ends. And a worker that is frozen is gone too: then the lease runs out.
 """
 
 import ctypes
@@ -26,8 +27,6 @@ def tie_to_worker(*, adopts: bool = True) -> None:
     """Die when the worker does. Call it first, in the main thread.
 
     With `adopts` descendants whose parent has ended become children of this process.
-
-    The worker must start its horse in a thread that lives on: the parent-death signal comes when that thread ends.
     """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)  # never kill the group of whoever started this
@@ -55,6 +54,12 @@ def stop_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def tell_parent(parent: int, number: signal.Signals) -> None:
+    """Send a signal to the parent, unless it is gone."""
+    if os.getppid() == parent:
+        os.kill(parent, number)
 
 
 class Lease:

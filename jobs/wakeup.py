@@ -9,9 +9,7 @@ class Wakeup:
     """Both ends of the pipe. Its calls never block but `wait`."""
 
     def __init__(self) -> None:
-        self.fd, self._write = os.pipe()
-        for end in (self.fd, self._write):
-            os.set_blocking(end, False)
+        self.fd, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def wake(self) -> None:
         """Make `fd` readable; safe in a signal handler."""

@@ -10,7 +10,7 @@ import random
 import signal
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, TextIO
 
@@ -199,6 +199,8 @@ class Worker(PlainWorker):
         try:
             self._stable.fresh_horse()
         except HorseBroken as error:
+            if self.shutdown.requested:
+                return False
             log.error("%s", error)
             self._vitals.await_horse(error.summary)
             self._broken_horses += 1
@@ -333,11 +335,12 @@ def run_worker(
     max_jobs: int | None = None,
     max_idle_time: int | None = None,
     incarnation: str | None = None,
+    on_birth: Callable[[], None] | None = None,
 ) -> int:
     """Run a worker until a signal or, with `burst`, until its queues are empty. Returns the exit code.
 
     It also ends after `max_jobs` tasks and plain jobs, and when it had nothing to do for `max_idle_time` seconds.
-    `incarnation` is what a pool calls this life of the worker; else it is random.
+    `incarnation` is what a pool calls this life, else it is random; `on_birth` is called when the worker registered.
 
     Raises HorseBroken when the task modules cannot be loaded, and RedisUnavailable at the start only.
     """
@@ -346,6 +349,7 @@ def run_worker(
         worker = Worker(
             list(queues), name or unique_name(), connection=connection, settings=settings, incarnation=incarnation
         )
+        worker.on_birth = on_birth
         worker.work(burst=burst, logging_level=None, max_jobs=max_jobs, max_idle_time=max_idle_time)
     except RedisError as error:
         raise RedisUnavailable(error) from error

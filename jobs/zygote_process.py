@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import IO, TextIO, cast
 
-from .launch import UNKNOWN, Process, interpreter, spawn
+from .horse_process import HorseBroken
+from .launch import Process, interpreter, spawn
 from .output import Output
+from .tether import adopt_orphans
 
 log = logging.getLogger("rq.worker.ghostless")
 
@@ -31,6 +33,7 @@ class ZygoteProcess:
 
     def __init__(self, modules: Sequence[str], on_line: Callable[[TextIO, str], None]) -> None:
         """Start the process. `on_line` gets each line that a module prints, and the stream of ours it is meant for."""
+        adopt_orphans()  # a horse whose zygote ends becomes ours, and nobody else takes it for abandoned
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = interpreter("zygote", theirs, *modules)
@@ -46,7 +49,10 @@ class ZygoteProcess:
         return self._process.poll() is None
 
     def launch(self, theirs: socket.socket, give_up: Callable[[], bool]) -> tuple[Process, int]:
-        """Fork a horse. Where that is not possible it is spawned, and tells itself what is wrong with its modules."""
+        """Fork a horse. Where that is not possible it is spawned, and tells itself what is wrong with its modules.
+
+        Raises HorseBroken when `give_up` says that none is needed any more.
+        """
         try:
             self._await_ready(give_up)
             return self._fork(theirs)
@@ -79,7 +85,7 @@ class ZygoteProcess:
     def _await_ready(self, give_up: Callable[[], bool]) -> None:
         while not self._is_ready:
             if give_up():
-                raise InterruptedError("the worker is to end")
+                raise HorseBroken("the worker is to end before it has a horse")
             with self._receiving, contextlib.suppress(TimeoutError):
                 self._receive(0.5)
 
@@ -136,9 +142,10 @@ class Forked:
         self.stderr: IO[bytes] | None = stderr
         self._zygote, self._pidfd = zygote, pidfd
         self._code: int | None = None
+        self._reading = threading.Lock()
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal, UNKNOWN when the zygote is gone; None while it runs."""
+        """Return the exit code, negative for a signal; None while it runs."""
         return self._code if self._code is not None or not self._has_ended(0) else self._read_code()
 
     def wait(self, timeout: float | None = None) -> int:
@@ -151,7 +158,14 @@ class Forked:
         return bool(select.select([self._pidfd], [], [], timeout)[0])
 
     def _read_code(self) -> int:
-        if self._code is None:
-            code = self._zygote.code_of(self.pid, NEWS_AFTER)
-            self._code = UNKNOWN if code is None else code
-        return self._code
+        with self._reading:
+            if self._code is None:
+                code = self._zygote.code_of(self.pid, NEWS_AFTER)
+                self._code = self._reap() if code is None else code
+            return self._code
+
+    def _reap(self) -> int:
+        """Return the exit code of a horse whose zygote does not tell it; without the zygote it is a child of ours."""
+        self._zygote.kill()
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from ..settings import LAST_PORT
 from .extras import require
 from .hold import only_one_in
 from .options import as_name
@@ -29,7 +30,9 @@ def plan_for(session: Session, queue: str, port: int, modules: tuple[str, ...]) 
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="Port of the web server.")
+@click.option(
+    "--port", type=click.IntRange(0, LAST_PORT), default=8000, show_default=True, help="Port of the web server."
+)
 @click.option("--queue", default="gpu", show_default=True, callback=as_name, help="Queue that the worker serves.")
 @click.option("--tasks", "modules", multiple=True, metavar="MODULE", help="Module with handlers; else the example's.")
 @pass_session

@@ -9,7 +9,12 @@ from .session import Session, pass_session
 
 @click.command()
 @click.option(
-    "--interval", type=click.FloatRange(0.1, 60), default=1.0, metavar="SECONDS", show_default=True, help="Pause between two looks."
+    "--interval",
+    type=click.FloatRange(0.1, 60),
+    default=1.0,
+    metavar="SECONDS",
+    show_default=True,
+    help="Pause between two looks.",
 )
 @click.option("--burst", is_flag=True, help="Do once what is due, and end.")
 @pass_session

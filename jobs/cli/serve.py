@@ -4,6 +4,7 @@ import click
 
 from ...web.serve import serve as serve_http
 from ..errors import InvalidSetting
+from ..settings import LAST_PORT
 from .logs import log_to_stderr
 from .ports import free_port
 from .session import Session, pass_session
@@ -11,7 +12,7 @@ from .session import Session, pass_session
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="Port to listen on.")
+@click.option("--port", type=click.IntRange(0, LAST_PORT), default=8000, show_default=True, help="Port to listen on.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Server processes.")
 @click.option("--allow-anonymous", is_flag=True, help="Listen beyond this machine although nobody is asked who he is.")
 @click.option("--no-watchdog", is_flag=True, help="Leave watching to the watchdogs that run elsewhere.")

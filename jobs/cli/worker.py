@@ -1,14 +1,15 @@
 """`worker`: run tasks from queues until told to stop."""
 
 import sys
+from functools import partial
 
 import click
 
 from ..horse_process import HorseBroken
-from ..pool import places, run_pool
+from ..pool import BEGUN, places, run_pool
 from ..registered import unique_name
 from ..settings import WAYS_TO_START
-from ..tether import stop_with_parent
+from ..tether import stop_with_parent, tell_parent
 from ..worker import run_worker
 from .logs import log_to_stderr
 from .modules import modules_of, modules_option, told
@@ -103,6 +104,7 @@ def worker(
             max_jobs=max_jobs,
             max_idle_time=max_idle_time,
             incarnation=incarnation,
+            on_birth=partial(tell_parent, parent, BEGUN) if parent else None,
         )
     except HorseBroken as error:
         raise told(error) from error

@@ -5,12 +5,17 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from fleet import Fleet
 from ghostless.jobs.client import Client
 from helpers import eventually
+from proxy import Proxy
+from redis import Redis
+from redis_server import RedisServer
+from rq import Queue
 
-from .conftest import assert_clean, begun, ended, entry_of, running
+from .conftest import assert_clean, ended, entry_of, running
 
 pytestmark = pytest.mark.slow
 
@@ -37,19 +42,25 @@ def assert_refused(fleet: Fleet, worker: subprocess.Popen[bytes]) -> None:
 def test_after_a_kill_the_name_is_free_at_once(
     serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path, end: Path
 ) -> None:
-    """The newcomer reports what the dead one held, although its lease and its entry are alive, and does it anew."""
+    """The newcomer reports what the dead one held, although its lease and its entry are alive.
+
+    Only the lease is waited for: from here nobody can tell a worker that was killed from one that is cut off.
+    """
     serving()
     task_id = client.submit("life.until", {"trace": str(trace), "end": str(end)}).task_id
     running(trace, 3)
+    left = client.store.redis.pttl(client.store.keys.heartbeat(task_id))
     fleet.processes[1].kill()
     another_w0(fleet)
-    begun(trace, 2)
-    end.touch()
-    task = ended(client, task_id, "SUCCESS")
+    task = ended(client, task_id, "RETRY_WAITING")
+    assert (task.due_at or 0) - task.entered_at > left - 20_000
+    following = client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id
+    ended(client, following, "SUCCESS")
     lost = entry_of(client, task_id, "TIMEOUT")
     assert ("worker_lost", "worker:w0", 1) == (lost.reason, lost.actor, task.losses)
     assert "worker w0 was gone when another one was started under its name" == lost.message
-    assert_clean(client, fleet, task_id)
+    client.cancel(task_id)
+    assert_clean(client, fleet, task_id, following)
 
 
 def test_the_name_of_a_living_worker_is_refused(
@@ -85,6 +96,69 @@ def test_a_worker_whose_name_was_taken_ends(
     assert "death" not in entry
     client.cancel(task_id)
     assert_clean(client, fleet, task_id)
+
+
+def test_who_is_cut_off_is_not_doubled(fleet: Fleet, client: Client, server: RedisServer, trace: Path) -> None:
+    """A newcomer starts the task anew when the former's lease is over, which then has stopped its handler.
+
+    The former learns it when it is back: it ends, and what it writes changes nothing.
+    """
+    fleet.environment["GHOSTLESS_LEASE"] = "8"
+    proxy = Proxy(server.port)
+    fleet.watchdog()
+    fleet.environment["GHOSTLESS_REDIS_URL"] = proxy.url
+    former = fleet.worker("default", name="w0", tasks="lifecycle")
+    eventually(lambda: assert_registered(client, former.pid), seconds=20)
+    task_id = client.submit("life.busy", {"trace": str(trace)}).task_id
+    running(trace, 3)
+    proxy.mode = "silent"
+    cut_off(client)
+    del fleet.environment["GHOSTLESS_REDIS_URL"]
+    newcomer = another_w0(fleet)
+    eventually(lambda: assert_registered(client, newcomer.pid), seconds=20)
+    eventually(lambda: assert_second(trace), seconds=25)
+    assert sorted(attempts_in(trace)) == attempts_in(trace)
+    proxy.mode = "pass"
+    assert 1 == former.wait(timeout=20)
+    assert_registered(client, newcomer.pid)
+    assert ("PROCESSING", 2) == (client.get(task_id).state, client.get(task_id).attempt)
+    client.cancel(task_id)
+    ended(client, task_id, "CANCELLED")
+    proxy.close()
+    assert_clean(client, fleet, task_id)
+
+
+def cut_off(client: Client) -> None:
+    """Let Redis close the connections of the worker, as it does when a host is gone."""
+    redis = client.store.redis
+    for connection in redis.client_list():
+        if connection["name"].startswith("ghostless:w0:"):
+            redis.client_kill_filter(_id=connection["id"])
+
+
+def assert_second(trace: Path) -> None:
+    """Check that a second attempt runs, for so long that another one beside it would have noted something."""
+    assert attempts_in(trace).count(2) > 10
+
+
+def test_the_fork_of_a_plain_job_holds_no_name(
+    serving: Callable[..., None], client: Client, fleet: Fleet, rq_redis: Redis, trace: Path
+) -> None:
+    """A worker that was killed is dead to its successor, although what it forked lives on."""
+    serving()
+    (worker,) = [psutil.Process(process.pid) for process in fleet.processes[1:]]
+    before = set(worker.children())
+    Queue("default", connection=rq_redis).enqueue("plain.sleep", 3600, str(trace))
+    running(trace)
+    (fork,) = set(worker.children()) - before
+    try:
+        worker.kill()
+        successor = another_w0(fleet)
+        eventually(lambda: assert_registered(client, successor.pid), seconds=20)
+        assert fork.is_running()
+    finally:
+        fork.kill()
+    assert_clean(client, fleet)
 
 
 def test_where_redis_does_not_tell_who_is_connected(serving: Callable[..., None], client: Client, fleet: Fleet) -> None:

@@ -175,6 +175,52 @@ def test_redis_away_keeps_no_worker_from_its_start(
     assert_clean(client, fleet, task_id)
 
 
+def test_an_outage_ends_no_worker_and_no_pool(
+    pool: Pool, client: Client, fleet: Fleet, server: RedisServer, rq_redis: Redis, trace: Path
+) -> None:
+    """A plain job that ends while Redis is away is rq's to clean up; its worker goes on, and so do the others."""
+    parent = pool()
+    queue = Queue("default", connection=rq_redis)
+    queue.enqueue("plain.sleep", 2, str(trace))
+    running(trace)
+    family = workers_of(parent)
+    (fork,) = [child for worker in family.values() for child in worker.children() if "--parent" in child.cmdline()]
+    server.stop()
+    eventually(lambda: assert_gone([fork]))
+    server.start()
+    following = client.submit("life.flaky", {"trace": str(trace.with_name("other")), "good_from": 1}).task_id
+    ended(client, following, "SUCCESS")
+    queue.enqueue("plain.note", str(trace), "after")
+    running(trace, 2)
+    assert family == workers_of(parent)
+    assert_clean(client, fleet, following)
+
+
+def test_a_worker_that_ends_during_an_outage_ends_no_pool(
+    pool: Pool, client: Client, fleet: Fleet, server: RedisServer
+) -> None:
+    """Not even in its first life: the pool knows without Redis that its workers had begun."""
+    fleet.environment["GHOSTLESS_GRACE"] = "1"
+    parent = pool(tasks="handlers")
+    task_id = client.submit("test.hang", {"how": "native"}).task_id
+    eventually(lambda: _assert(client.reads.log(task_id)))
+    victim = worker_of(client, parent, task_id)
+    client.store.redis.hset(client.store.keys.rq_worker(client.get(task_id).worker_id or ""), "incarnation", "another")
+    eventually(lambda: _assert("this one ends" in fleet.logs()))
+    server.stop()
+    eventually(lambda: assert_gone([victim]), seconds=20)
+    eventually(lambda: _assert("ended with exit code 1" in fleet.logs()))
+    server.start()
+    eventually(lambda: assert_registered(client, 2), seconds=30)
+    client.cancel(task_id)
+    ended(client, task_id, "CANCELLED")
+    assert_clean(client, fleet, task_id)
+
+
+def _assert(holds: object) -> None:
+    assert holds
+
+
 def assert_started_again(pool: subprocess.Popen[bytes], before: int) -> None:
     """Check that a pool of two is whole again, without the process it had before."""
     pids = {worker.pid for worker in workers_of(pool).values()}
@@ -195,6 +241,26 @@ def test_a_worker_that_gives_up_is_started_again(pool: Pool, client: Client, fle
     assert ["w-1"] == [*workers_of(parent)]
     assert "worker w-1 ended with exit code 1" in fleet.logs()
     assert_clean(client, fleet, *ids)
+
+
+def test_a_living_workers_horse_is_left_alone(pool: Pool, client: Client, fleet: Fleet, trace: Path) -> None:
+    """Also when what it was forked from is gone, and another worker dies."""
+    parent = pool("-n", "2", "--horse", "fork")
+    task_id = client.submit("life.busy", {"trace": str(trace)}).task_id
+    horse = psutil.Process(int(running(trace)[0].split()[2]))
+    living = worker_of(client, parent, task_id)
+    zygote = horse.parent()
+    assert zygote
+    zygote.kill()
+    eventually(lambda: assert_gone([zygote]))
+    (victim,) = [worker for worker in workers_of(parent).values() if worker != living]
+    victim.kill()
+    eventually(lambda: assert_started_again(parent, victim.pid))
+    running(trace, len(running(trace)) + 5)
+    assert (True, 1) == (horse.is_running(), client.get(task_id).attempt)
+    client.cancel(task_id)
+    ended(client, task_id, "CANCELLED")
+    assert_clean(client, fleet, task_id)
 
 
 def test_plain_jobs_of_a_dead_worker_are_found_at_once(pool: Pool, client: Client, fleet: Fleet) -> None:

@@ -271,7 +271,7 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
     Event.TIMEOUT: (
         _finishing(Event.TIMEOUT, Reason.DEADLINE),
         Carrier("sweep", lambda s: s.store.sweep(BY_WATCHDOG), prepare=make_lost),
-        Carrier("lose", lambda s: s.store.lose(ID, s.held.attempt, WORKER, BY_POOL, "it was killed")),
+        Carrier("lose", lambda s: s.store.lose(ID, s.held.attempt, WORKER, BY_POOL, "it was killed", is_dead=True)),
     ),
     Event.RETRY: (Carrier("retry", lambda s: s.store.retry(ID, BY_PERSON), State.FAILED),),
     Event.CANCEL: (

@@ -12,9 +12,10 @@ from scripts.snapshot import difference, snapshot
 BUDGET = 2
 
 
-def lose(stage: Scene, attempt: int, worker: str = WORKER) -> str:
+def lose(stage: Scene, attempt: int, worker: str = WORKER, *, is_dead: bool = True) -> str:
     """Report the task as lost; return the word of the answer."""
-    return stage.store.lose(ID, attempt, worker, BY_POOL, "worker w1 was killed by signal 9 (SIGKILL)").word
+    message = "worker w1 was killed by signal 9 (SIGKILL)"
+    return stage.store.lose(ID, attempt, worker, BY_POOL, message, is_dead=is_dead).word
 
 
 @pytest.mark.parametrize("state", sorted(RUNNING))
@@ -28,6 +29,20 @@ def test_a_lost_task_says_by_whom_and_why(backend: Redis, state: State) -> None:
     assert "worker w1 was killed by signal 9 (SIGKILL)" == entry["message"]
     assert "stale" == finish(stage, Event.COMPLETE)[0].word
     assert [] == audit(backend, stage.keys, [ID])
+
+
+@pytest.mark.parametrize("lease_left", [0, 60_000])
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_a_worker_that_may_live_keeps_its_lease(backend: Redis, is_dead: bool, lease_left: int) -> None:
+    """The next attempt starts when it is over; only for one that is dead for certain after the backoff alone."""
+    stage = scene(backend)
+    stage.store.submit(submission(policy=Policy(backoff_base=1, backoff_cap=1)))
+    claimed(stage.store)
+    heartbeat = stage.keys.heartbeat(ID)
+    backend.pexpire(heartbeat, lease_left) if lease_left else backend.delete(heartbeat)
+    assert "moved" == lose(stage, 1, is_dead=is_dead)
+    waits = int(stage.task["due_at"]) - int(stage.task["entered_at"])
+    assert (waits > 50_000) == (not is_dead and lease_left > 0), waits
 
 
 @pytest.mark.parametrize(("attempt", "worker"), [(1, "another"), (2, WORKER), (0, WORKER)])

@@ -4,14 +4,16 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from ghostless.jobs import registered
+from ghostless.jobs import lost, registered
 from ghostless.jobs.connection import connect, connect_like
-from ghostless.jobs.errors import InvalidSetting
-from ghostless.jobs.lost import report_lost
+from ghostless.jobs.errors import InvalidSetting, RedisFull, RedisUnavailable
+from ghostless.jobs.lost import report_dead, report_lost
+from ghostless.jobs.messages import Ending
 from ghostless.jobs.presence import client_name, present
 from ghostless.jobs.registered import RegisteredWorker
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.statemachine import Event, Reason
 from redis import Redis
 from rq.worker_registration import REDIS_WORKER_KEYS
 from scripts.seeding import ID, claimed, submission
@@ -123,7 +125,7 @@ def test_the_dead_are_reported_whole(store: Store) -> None:
     claimed(store)
     register_former(store.redis)
     for _ in range(2):
-        report_lost(store, "w1", FORMER, "pool:p", "worker w1 was killed")
+        report_lost(store, "w1", FORMER, "pool:p", "worker w1 was killed", is_dead=True)
     task = store.redis.hgetall(store.keys.task(ID))
     assert ("RETRY_WAITING", "1") == (task["state"], task["losses"])
     assert not store.redis.exists(ENTRY, REDIS_WORKER_KEYS, "rq:workers:q", "rq:workers:p")
@@ -134,6 +136,101 @@ def test_what_a_successor_holds_is_its_own(store: Store) -> None:
     store.submit(submission())
     claimed(store)
     register_former(store.redis)
-    report_lost(store, "w1", "an earlier life", "pool:p", "worker w1 was killed")
+    report_lost(store, "w1", "an earlier life", "pool:p", "worker w1 was killed", is_dead=True)
     assert "PROCESSING" == store.redis.hget(store.keys.task(ID), "state")
     assert store.redis.sismember(REDIS_WORKER_KEYS, ENTRY)
+
+
+EXECUTION, STARTED = "job:execution", "rq:wip:q"
+
+
+def begin_plain_job(redis: Redis) -> None:
+    """Write what rq keeps of a plain job that the former worker runs, as if somebody renewed it."""
+    redis.sadd("rq:worker:w1:executions", EXECUTION)
+    redis.zadd(STARTED, {EXECUTION: 1e12})
+
+
+def test_the_plain_job_of_the_dead_is_left_to_rqs_next_clean_up(store: Store) -> None:
+    """At once, and not after a minute or two; a second report changes nothing."""
+    register_former(store.redis)
+    begin_plain_job(store.redis)
+    for _ in range(2):
+        report_dead(store, "w1", FORMER, "pool:p", "worker w1 was killed")
+    assert 1 == store.redis.zscore(STARTED, EXECUTION)
+
+
+def test_a_successors_plain_job_is_its_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the successor takes the name and begins it while the report is under way."""
+    register_former(store.redis)
+
+    def succeed(*_args: object) -> dict[str, int]:
+        store.redis.hset(ENTRY, "incarnation", "successor")
+        begin_plain_job(store.redis)
+        return {}
+
+    monkeypatch.setattr(lost.Reads, "held_by", succeed)
+    report_dead(store, "w1", FORMER, "pool:p", "worker w1 was killed")
+    assert 1e12 == store.redis.zscore(STARTED, EXECUTION)
+
+
+def test_the_dead_are_reported_at_a_full_redis(store: Store) -> None:
+    """What needs memory comes after the task is lost, and is made up for when there is some again."""
+    store.submit(submission())
+    claimed(store)
+    register_former(store.redis)
+    begin_plain_job(store.redis)
+    store.redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(RedisFull):
+            report_dead(store, "w1", FORMER, "pool:p", "worker w1 was killed")
+    finally:
+        store.redis.config_set("maxmemory", 0)
+    assert "RETRY_WAITING" == store.redis.hget(store.keys.task(ID), "state")
+    report_dead(store, "w1", FORMER, "pool:p", "worker w1 was killed")
+    assert not store.redis.exists(ENTRY)
+    assert 1 == store.redis.zscore(STARTED, EXECUTION)
+
+
+@pytest.fixture
+def worker(redis: Redis, rq_redis: Redis) -> Iterator[RegisteredWorker]:
+    """A worker that has registered, without its threads."""
+    registered = RegisteredWorker(["q"], "w1", connection=rq_redis)
+    registered.register_birth()
+    with registered.store.redis:
+        yield registered
+
+
+COMPLETE, FAIL = Ending(Event.COMPLETE, Reason.POLICY), Ending(Event.FAIL, Reason.EXCEPTION)
+
+
+def test_a_displaced_worker_leaves_its_successors_entry_alone(redis: Redis, worker: RegisteredWorker) -> None:
+    """Not one beat is written to it, and it stays displaced also when the successor is gone."""
+    successor = {"incarnation": "another", "last_heartbeat": "then", "successful_job_count": "7"}
+    redis.delete(ENTRY)
+    redis.hset(ENTRY, mapping=successor)
+    worker.count_attempt(COMPLETE)
+    worker.beat()
+    assert (True, successor, -1) == (worker.is_displaced, redis.hgetall(ENTRY), redis.ttl(ENTRY))
+    redis.delete(ENTRY)
+    worker.beat()
+    assert worker.is_displaced
+    assert not redis.exists(ENTRY)
+
+
+def test_attempts_are_counted_once_over_an_outage(
+    redis: Redis, worker: RegisteredWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A beat that Redis did not take is made up for by the next one."""
+    worker.beat()
+    for ending in (COMPLETE, COMPLETE, FAIL):
+        worker.count_attempt(ending)
+    with monkeypatch.context() as away:
+        away.setitem(worker.store.redis.connection_pool.connection_kwargs, "port", 1)
+        worker.store.redis.connection_pool.disconnect()
+        away.setattr(worker.store.redis.connection_pool, "_available_connections", [])
+        with pytest.raises(RedisUnavailable):
+            worker.beat()
+    worker.count_attempt(FAIL)
+    worker.beat()
+    worker.beat()
+    assert ["2", "2"] == redis.hmget(ENTRY, "successful_job_count", "failed_job_count")

@@ -34,7 +34,7 @@ class Circumstances:
     judge_from: int | None = None  # until when the watchdog judges no lease, after an outage
     swept_at: int | None = None  # when a watchdog swept last
     refuses: str = ""  # why Redis takes no writes now
-    usual: int | None = None  # how long tasks of its queue ran lately
+    usual: int | None = None  # how long tasks of its type ran lately
 
 
 def circumstances(reads: Reads, task_id: str) -> Circumstances:
@@ -104,6 +104,6 @@ def _usual(reads: Reads, task: Task) -> int | None:
     spans = [
         other.entered_at - other.started_at
         for other in ended
-        if not isinstance(other, Damaged) and other.queue == task.queue and other.started_at
+        if not isinstance(other, Damaged) and other.type == task.type and other.started_at
     ]
     return round(median(spans)) if spans else None

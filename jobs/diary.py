@@ -51,6 +51,11 @@ class Diary:
         log.log(level, "%s: %s", kind, text)
         self._unsent.append(_Note(kind, text, time.monotonic(), secrets.token_hex(4)))
 
+    @property
+    def has_news(self) -> bool:
+        """Whether something was noted that is not stored yet."""
+        return bool(self._unsent)
+
     def send(self) -> None:
         """Store what was noted; what could not be stored is kept. Raises GhostlessError."""
         notes = [self._unsent.popleft() for _ in range(len(self._unsent))]

@@ -7,7 +7,7 @@ from typing import Any
 from ..statemachine import FINAL, TABLE, Event, Policy, Reason, State
 from .circumstances import Circumstances
 from .fleet import Member
-from .model import Entry
+from .model import Entry, Task
 from .record import WorkerRecord
 from .spans import distance, duration
 
@@ -86,7 +86,7 @@ def _pending(around: Circumstances) -> _Account:
     if not around.workers:
         why = f"no worker listens on its queue {queue}"
         return _Account(why, f"nothing until `ghostless worker {queue}` runs", evidence=_parking(around))
-    servers = [worker for worker in around.workers if worker.takes(task.type)]
+    servers = [worker for worker in around.workers if _may_start(worker, task)]
     if not servers:
         return _unserved(around)
     place = "its place in the queue is not known"
@@ -98,6 +98,11 @@ def _pending(around: Circumstances) -> _Account:
         f"{_whoever(names, len(servers))} starts it when its turn comes{_estimate(around, len(servers))}",
         evidence=(f"{task.type} is served by {names}", f"submitted {distance(task.submitted_at, around.now)}"),
     )
+
+
+def _may_start(worker: Member, task: Task) -> bool:
+    # What is parked has no ticket, so stock workers do not see it.
+    return worker.takes(task.type) and not (task.parked_at and worker.record is None)
 
 
 def _unserved(around: Circumstances) -> _Account:
@@ -127,12 +132,18 @@ def _serves(worker: Member, task_type: str) -> str:
     record = worker.record or WorkerRecord()
     if task_type in record.set_aside:
         return f"{worker.name} does not take it for now: {record.set_aside[task_type]}"
-    return f"{worker.name} serves {', '.join(record.types[:NAMED]) or 'no type'}"
+    if worker.record is None:
+        return f"{worker.name} is a worker of rq's own; what is parked comes to it after `ghostless types publish`"
+    return f"{worker.name} serves {_some(record.types) or 'no type'}"
 
 
 def _names(workers: Sequence[Member]) -> str:
-    more = f" and {len(workers) - NAMED} more" if len(workers) > NAMED else ""
-    return ", ".join(worker.name for worker in workers[:NAMED]) + more
+    return _some([worker.name for worker in workers])
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def _whoever(names: str, number: int) -> str:
@@ -205,8 +216,13 @@ def _processing(around: Circumstances) -> _Account:
 
 
 def _limits(policy: Policy) -> str:
-    extended = ", later while it reports progress" if policy.extend_by else ""
-    return extended + (f", or after {duration(policy.stall_timeout)} without progress" if policy.stall_timeout else "")
+    stalled = f" after {duration(policy.stall_timeout)} without progress, or" if policy.stall_timeout else ""
+    extended = (
+        f" or later, at most {duration(policy.max_runtime)} from its start, while it reports progress"
+        if policy.extend_by
+        else ""
+    )
+    return f"{stalled} at its timeout{extended}"
 
 
 def _stopping(around: Circumstances) -> _Account:
@@ -248,7 +264,9 @@ def _last_word(around: Circumstances) -> tuple[str, ...]:
         return ()
     address = holder.record.health if holder.record else None
     health = f"; it answers for its health at {address}" if address else ""
-    return (f"{holder.name} told last {distance(holder.heartbeat_at, around.now)} that it is {holder.state}{health}",)
+    if holder.silent_for is not None:
+        return (f"{holder.name} has not beaten for {duration(holder.silent_for)}{health}",)
+    return (f"{holder.name} beat {distance(holder.heartbeat_at, around.now)}{health}",)
 
 
 # Ended

@@ -74,7 +74,9 @@ class GpuMeter:
 def _listed(text: str, got: str) -> Sequence[str]:
     found = [device.strip() for device in text.split(",")]
     if len({*found}) < len(found) or not all(_is_device(device) for device in found):
-        raise InvalidSetting("--gpus", "all, or different GPUs by number or UUID, such as 0,1", f"{got}: {text}")
+        raise InvalidSetting(
+            "--gpus", "all, or different GPUs by number or UUID, such as 0,1", got if text in got else f"{got}={text}"
+        )
     return found
 
 

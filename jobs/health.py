@@ -108,15 +108,24 @@ class HealthServer(ThreadingMixIn, TCPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room for the next one."""
+        """Answer, and make room for the next one; whoever is slow is cut off."""
+        cut_off = threading.Timer(PATIENCE, _cut_off, (request,))
+        cut_off.daemon = True
+        cut_off.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            cut_off.cancel()
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Pass over a client that went away."""
         log.debug("health: a client could not be answered", exc_info=True)
+
+
+def _cut_off(request: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has gone
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):

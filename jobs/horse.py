@@ -107,17 +107,27 @@ class Horse:
         if frame["kind"] == "stop":
             self._stop(frame)
         elif frame["kind"] == "lease":
-            self._lease.extend(frame["seconds"])
+            attempt = self._addressed(frame)
+            if attempt:
+                self._lease.extend(attempt, frame["until"])
         elif frame["kind"] == "run":
             # From now on a stop finds the attempt, even before the main thread does.
             self._current = Attempt(self._channel, frame["task_id"], frame["attempt"])
+            self._lease.begin(self._current, frame["until"])
             self._orders.put((frame, self._current))
         else:
             self._orders.put((frame, None))
 
-    def _stop(self, frame: Frame) -> None:
+    def _addressed(self, frame: Frame) -> Attempt | None:
+        """Return the running attempt if a frame is meant for it; it may be about an earlier one."""
         attempt = self._current
-        if attempt is None or (attempt.task_id, attempt.number) != (frame["task_id"], frame["attempt"]):
+        if attempt and (attempt.task_id, attempt.number) == (frame["task_id"], frame["attempt"]):
+            return attempt
+        return None
+
+    def _stop(self, frame: Frame) -> None:
+        attempt = self._addressed(frame)
+        if attempt is None:
             return
         attempt.stop_asked = frame["why"]
         if frame["force"]:

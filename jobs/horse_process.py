@@ -168,10 +168,10 @@ class Horse:
         self._memory.look()
         self._send({"kind": "run", **frame})
 
-    def extend(self, seconds: float) -> None:
-        """Let the running handler go on for so long; when the time is over without a further word, the horse ends."""
+    def extend(self, task_id: str, attempt: int, until: float) -> None:
+        """Let the handler of this very attempt go on until then, on the monotonic clock; else the horse ends itself."""
         self._memory.look()
-        self._send({"kind": "lease", "seconds": seconds})
+        self._send({"kind": "lease", "task_id": task_id, "attempt": attempt, "until": until})
 
     def ask_to_stop(self, task_id: str, attempt: int, why: str, *, force: bool) -> None:
         """Ask the handler of this very attempt to stop; with `force` by raising in it at once."""

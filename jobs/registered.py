@@ -77,6 +77,21 @@ class RegisteredWorker(RqWorker):
         if pipeline is not None:
             super().heartbeat(timeout, pipeline)
 
+    def meet_redis(self) -> None:
+        """Learn what Redis' clock says, and that the name is free, before anything is loaded.
+
+        Raises InvalidSetting when a live worker has the name, RedisUnavailable.
+        """
+        with translated():
+            self._compare_clocks(*self.store.redis.time())
+        try:
+            self._is_alone(entry_of(self.store, self.name))
+        except ValueError as error:
+            raise InvalidSetting("--name", "a name that no live worker has", self.name) from error
+
+    def _compare_clocks(self, seconds: int, micros: int) -> None:
+        self._redis_ahead = seconds + micros / 1e6 - time.monotonic()
+
     def register_birth(self) -> None:
         """Enter rq's registry, in the place of a dead worker of this name. Raises InvalidSetting when it lives."""
         try:
@@ -158,7 +173,7 @@ class RegisteredWorker(RqWorker):
             pipeline.expire(self.key, self._life)
             pipeline.time()
             is_new, *_, (seconds, micros) = pipeline.execute()
-            self._redis_ahead = seconds + micros / 1e6 - time.monotonic()
+            self._compare_clocks(seconds, micros)
             self._counted = counts
             if is_new:  # Redis was emptied, or this worker was silent for too long
                 record: dict[Any, Any] = {**self.serialize(), "state": self.get_state()}

@@ -102,7 +102,9 @@ class Reporter(threading.Thread):
             self._longest_run = None
             self.renewed_at = since
             was_hinted = self._hinted == held.task_id
-            self._beat_due = 0.0 if was_hinted else self.renewed_at + self._store.settings.beat
+            # Never later than planned: a worker of many short tasks beats too.
+            due = 0.0 if was_hinted else self.renewed_at + self._store.settings.beat
+            self._beat_due = min(self._beat_due, due)
             self._changed.notify_all()
 
     def release(self) -> None:
@@ -150,6 +152,12 @@ class Reporter(threading.Thread):
             if self._held and self._held.task_id == task_id:
                 self._beat_due = 0.0
                 self._changed.notify_all()
+
+    def beat_soon(self) -> None:
+        """Beat now: something about the worker has changed that others should see."""
+        with self._changed:
+            self._beat_due = 0.0
+            self._changed.notify_all()
 
     def flush(self, patience: float) -> bool:
         """Wait at most `patience` seconds until all is sent; tell whether it is."""

@@ -26,6 +26,9 @@ from .wakeup import Wakeup
 
 log = logging.getLogger("rq.worker.ghostless")
 
+FROZEN = 0.5
+"""Seconds by which a look that comes later tells that this process was frozen."""
+
 LEASE_SHARE = 0.8
 """Part of the lease after which a worker that could not renew it stops its own work."""
 
@@ -99,7 +102,7 @@ class Supervisor:
         """Run the handler to its end; None when the attempt was given away meanwhile."""
         held, task = self.claimed.held, self.claimed.task
         self.reporter.hold(held, task.state, self.claimed.asked_at)
-        self._tell_lease()
+        self._told = self.reporter.renewed_at
         try:
             self.horse.run(
                 {
@@ -109,6 +112,7 @@ class Supervisor:
                     "params": self.claimed.params,
                     "checkpoint": self.claimed.checkpoint,
                     "tmpdir": str(self.tmpdir),
+                    "until": self._lease_ends_at(),
                 }
             )
             return self._watch()
@@ -117,11 +121,15 @@ class Supervisor:
 
     def _watch(self) -> Ending | None:
         while True:
-            for frame in self.horse.frames(self._patience(), [self.wakeup.fd]):
+            patience = self._patience()
+            look_by = time.monotonic() + patience + FROZEN
+            for frame in self.horse.frames(patience, [self.wakeup.fd]):
                 ending = self._receive(frame)
                 if ending:
                     return ending
             self.wakeup.drain()
+            if time.monotonic() > look_by:
+                self._clocks.excuse(time.monotonic())
             self._tell_lease()
             if self.reporter.is_lost:
                 self.horse.kill()
@@ -136,7 +144,7 @@ class Supervisor:
         """Let the horse know how long it may go on without a further word, should this process be frozen."""
         if self.reporter.renewed_at != self._told:
             self._told = self.reporter.renewed_at
-            self.horse.extend(max(0.0, self._lease_ends_at() - time.monotonic()))
+            self.horse.extend(self.claimed.held.task_id, self.claimed.held.attempt, self._lease_ends_at())
 
     # Frames
 

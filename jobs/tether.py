@@ -65,24 +65,33 @@ def tell_parent(parent: int, number: signal.Signals) -> None:
 class Lease:
     """Ends this process and its group when the worker does not speak up in time while a handler runs.
 
-    The worker stops the handler itself when it cannot renew its lease; this is for a worker that is frozen.
+    The worker stops the handler itself when it cannot renew its lease; this is for a worker that is frozen. Times are
+    moments of the monotonic clock, which both processes share: a word that waited to be read gives no time anew.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._ends_at = math.inf
+        self._owner: object = None  # the attempt that runs
         threading.Thread(target=self._watch, name="ghostless-lease", daemon=True).start()
 
-    def extend(self, seconds: float) -> None:
-        """Let the handler go on for so many seconds from now."""
+    def begin(self, attempt: object, until: float) -> None:
+        """Let the handler of an attempt run, until then or until it is extended."""
         with self._changed:
-            self._ends_at = time.monotonic() + seconds
+            self._owner, self._ends_at = attempt, until
             self._changed.notify()
+
+    def extend(self, attempt: object, until: float) -> None:
+        """Let it go on until then, unless it has ended meanwhile."""
+        with self._changed:
+            if attempt is self._owner:
+                self._ends_at = until
+                self._changed.notify()
 
     def rest(self) -> None:
         """Wait for no word: no handler runs."""
         with self._changed:
-            self._ends_at = math.inf
+            self._owner, self._ends_at = None, math.inf
             self._changed.notify()
 
     def _watch(self) -> None:

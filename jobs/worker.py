@@ -10,13 +10,10 @@ import random
 import signal
 import time
 import traceback
-from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, TextIO
 
-from redis import Redis
 from redis.backoff import EqualJitterBackoff
-from redis.exceptions import RedisError
 from rq.queue import Queue
 from rq.utils import now as utc_now
 from rq.worker.base import WorkerStatus
@@ -25,17 +22,14 @@ from ..statemachine import Event, Reason
 from .claims import Claims
 from .connection import BLOCK
 from .diary import Diary
-from .errors import RedisUnavailable
 from .gpus import GpuMeter
 from .health import HealthServer, own_address
 from .horse_process import HorseBroken
 from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
 from .plain import PlainWorker
 from .record import WorkerRecord
-from .registered import tolerate, unique_name
+from .registered import tolerate
 from .reporter import Reporter
-from .scripts import translated
-from .settings import Settings
 from .stable import Stable
 from .supervisor import Shutdown, Supervisor, settle
 from .vitals import Vitals
@@ -100,8 +94,7 @@ class Worker(PlainWorker):
 
         Raises HorseBroken, PortTaken, RedisUnavailable.
         """
-        with translated():
-            self.connection.ping()
+        self.meet_redis()
         self._serve_health()
         self._workspace = Workspace()
         self._vitals.reporter = self._reporter = Reporter(self.store, self.actor, self._wakeup.wake, self._on_beat)
@@ -207,6 +200,7 @@ class Worker(PlainWorker):
             self._rest(RESTS.compute(self._broken_horses))
         else:
             self._broken_horses = 0
+        self._tell_news()
         return self._stable.is_ready
 
     def dequeue_job_and_maintain_ttl(self, timeout: int | None, max_idle_time: int | None = None) -> Taken | None:
@@ -253,6 +247,10 @@ class Worker(PlainWorker):
         if not self.shutdown.requested:  # asked after that, since a signal wakes after it is noted
             self.store.wait_for_hint((queue.name for queue in self.queues), BLOCK, self._wakeup.fd)
 
+    def _tell_news(self) -> None:
+        if self._diary.has_news and self._reporter:
+            self._reporter.beat_soon()
+
     def _rest(self, seconds: float) -> None:
         self._wakeup.drain()
         if not self.shutdown.requested:
@@ -297,6 +295,7 @@ class Worker(PlainWorker):
         log.info("%s: attempt %d of %s begins", claimed.task.type, claimed.held.attempt, claimed.held.task_id)
         ending = supervisor.run()
         self._stable.review(claimed.task.type, ending)
+        self._tell_news()
         if ending:
             self._settle(self._reporter, claimed, ending)
         else:
@@ -308,8 +307,9 @@ class Worker(PlainWorker):
         )
         self.count_attempt(ending)
         state = f"{answer.word} {answer.state}" if answer else "not told to Redis"
+        detail = f": {ending.message}" if ending.message else ""
         level = logging.WARNING if ending.event in (Event.FAIL, Event.TIMEOUT) else logging.INFO
-        log.log(level, "%s of %s: %s %s", ending.event, claimed.held.task_id, state, ending.message)
+        log.log(level, "%s of %s: %s%s", ending.event, claimed.held.task_id, state, detail)
         self._claims.keep(reply)
 
     def _next_claim(self) -> Claim | None:
@@ -324,33 +324,3 @@ class Worker(PlainWorker):
     def _give_up(self) -> bool:
         # A handler that hears nothing is killed two graces after it was to stop; Redis then has one to answer.
         return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + 3 * self.settings.grace
-
-
-def run_worker(
-    settings: Settings,
-    queues: Sequence[str],
-    *,
-    name: str | None = None,
-    burst: bool = False,
-    max_jobs: int | None = None,
-    max_idle_time: int | None = None,
-    incarnation: str | None = None,
-    on_birth: Callable[[], None] | None = None,
-) -> int:
-    """Run a worker until a signal or, with `burst`, until its queues are empty. Returns the exit code.
-
-    It also ends after `max_jobs` tasks and plain jobs, and when it had nothing to do for `max_idle_time` seconds.
-    `incarnation` is what a pool calls this life, else it is random; `on_birth` is called when the worker registered.
-
-    Raises HorseBroken when the task modules cannot be loaded, and RedisUnavailable at the start only.
-    """
-    try:
-        connection = Redis.from_url(settings.redis_url, protocol=2)
-        worker = Worker(
-            list(queues), name or unique_name(), connection=connection, settings=settings, incarnation=incarnation
-        )
-        worker.on_birth = on_birth
-        worker.work(burst=burst, logging_level=None, max_jobs=max_jobs, max_idle_time=max_idle_time)
-    except RedisError as error:
-        raise RedisUnavailable(error) from error
-    return worker.exit_code

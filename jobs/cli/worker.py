@@ -4,13 +4,16 @@ import sys
 from functools import partial
 
 import click
+from redis import Redis
+from redis.exceptions import RedisError
 
+from ..errors import RedisUnavailable
 from ..horse_process import HorseBroken
 from ..pool import BEGUN, places, run_pool
 from ..registered import unique_name
 from ..settings import WAYS_TO_START
 from ..tether import stop_with_parent, tell_parent
-from ..worker import run_worker
+from ..worker import Worker
 from .logs import log_to_stderr
 from .modules import modules_of, modules_option, told
 from .options import as_name, as_names
@@ -95,17 +98,15 @@ def worker(
     if (number or gpus is not None) and not parent:
         found = places(name or unique_name(), number or 1, gpus, settings.health_port)
         ctx.exit(run_pool(settings, found, sys.argv[1:], burst=burst))
+    connection = Redis.from_url(settings.redis_url, protocol=2)
+    running = Worker(
+        list(queues), name or unique_name(), connection=connection, settings=settings, incarnation=incarnation
+    )
+    running.on_birth = partial(tell_parent, parent, BEGUN) if parent else None
     try:
-        code = run_worker(
-            settings,
-            queues,
-            name=name,
-            burst=burst,
-            max_jobs=max_jobs,
-            max_idle_time=max_idle_time,
-            incarnation=incarnation,
-            on_birth=partial(tell_parent, parent, BEGUN) if parent else None,
-        )
+        running.work(burst=burst, logging_level=None, max_jobs=max_jobs, max_idle_time=max_idle_time)
     except HorseBroken as error:
         raise told(error) from error
-    ctx.exit(code)
+    except RedisError as error:
+        raise RedisUnavailable(error) from error
+    ctx.exit(running.exit_code)

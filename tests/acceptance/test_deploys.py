@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("GHOSTLESS_TEST_SEED", "7"))
 TASKS, LONGEST = 300, 0.06
 """Tasks of the rolling restart, and the seconds of the longest one; users have them of 0.1 to 3 s."""
-RESTARTS = 6
-AT_A_TIME, ROUNDS = 4, 5
+RESTARTS = 10
+AT_A_TIME, ROUNDS = 5, 6
 
 
 def test_a_rolling_restart(serving: Callable[..., None], client: Client, fleet: Fleet, tmp_path: Path) -> None:

@@ -343,12 +343,12 @@ def test_a_worker_that_is_to_end_starts_no_horse(fleet: Fleet, client: Client) -
     (fleet.folder / "slow_tasks.py").write_text(SLOW)
     fleet.environment["GHOSTLESS_GRACE"] = "60"
     worker = fleet.start("worker", "default", "--tasks", "slow_tasks", "--horse", "fork")
-    eventually(lambda: _assert(client.types()), seconds=20)
+    eventually(lambda: expect(client.types()), seconds=20)
     (fleet.folder / "wait").touch()
     before, horse = family(worker, "zygote")
     before.kill()
     ended(client, client.submit("die").task_id, "FAILED")
-    eventually(lambda: _assert({before, horse}.isdisjoint(found := family(worker, "zygote")) and found))
+    eventually(lambda: expect({before, horse}.isdisjoint(found := family(worker, "zygote")) and found))
     worker.terminate()
     assert worker.wait(20) == 0
     assert "no horse can be forked" not in fleet.logs()

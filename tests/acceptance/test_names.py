@@ -15,7 +15,7 @@ from redis import Redis
 from redis_server import RedisServer
 from rq import Queue
 
-from .conftest import assert_clean, ended, entry_of, running
+from .conftest import assert_clean, attempts_in, ended, entry_of, running
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +37,8 @@ def assert_refused(fleet: Fleet, worker: subprocess.Popen[bytes]) -> None:
     """Check that a worker ended because its name was taken."""
     assert 2 == worker.wait(timeout=25)
     assert "--name: expected a name that no live worker has, got 'w0'" in fleet.logs()
+    newest = max(fleet.folder.glob("*.log"), key=lambda path: int(path.name.partition("-")[0]))
+    assert "horse started" not in newest.read_text(), "its models would fill the GPU beside the living one's"
 
 
 def test_after_a_kill_the_name_is_free_at_once(

@@ -17,7 +17,7 @@ from .conftest import assert_clean, ended, publish, rq_worker
 
 pytestmark = pytest.mark.slow
 
-EACH = 80
+EACH = 200
 """Tasks, and plain jobs, in the mixed queue."""
 
 

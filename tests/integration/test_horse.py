@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ class Rider:
         tmpdir = self.folder / f"tmp{attempt}"
         tmpdir.mkdir(exist_ok=True)
         order = {"task_id": ID, "attempt": attempt, "type": name, "params": params, "checkpoint": checkpoint}
-        self.channel.send({"kind": "run", **order, "tmpdir": str(tmpdir)})
+        self.channel.send({"kind": "run", "until": time.monotonic() + 300, **order, "tmpdir": str(tmpdir)})
 
     def started(self, name: str, **order: Any) -> None:
         """Order a task and wait until its handler runs."""
@@ -81,6 +82,10 @@ class Rider:
     def stop(self, attempt: int = 1, why: str = "cancel", *, force: bool = False, task_id: str = ID) -> None:
         """Ask an attempt to stop."""
         self.channel.send({"kind": "stop", "task_id": task_id, "attempt": attempt, "why": why, "force": force})
+
+    def lease(self, until: float, attempt: int = 1) -> None:
+        """Tell an attempt how long it may go on."""
+        self.channel.send({"kind": "lease", "task_id": ID, "attempt": attempt, "until": until})
 
     def is_well(self) -> None:
         """Check that the horse still runs tasks, and that nothing of an earlier one reaches the next."""
@@ -581,3 +586,23 @@ rider.start("test.children", how=sys.argv[2])
 print(rider.until("log")[-1]["line"], flush=True)
 time.sleep(3600)
 """
+
+
+# The lease
+
+
+def test_a_lease_that_is_over_ends_the_horse(horse: Rider) -> None:
+    """Also when the word about it comes late: it names a moment, and gives no time anew."""
+    horse.started("test.hang", how="sleep")
+    horse.lease(time.monotonic() - 1)
+    assert -signal.SIGKILL == horse.process.wait(timeout=10)
+
+
+def test_a_lease_is_for_the_attempt_that_runs(horse: Rider) -> None:
+    """A word about an attempt that has ended, or another one, never ends an idle horse or somebody else's handler."""
+    assert "returned" == horse.run("test.echo", value=1)["kind"]
+    horse.lease(time.monotonic() - 1)
+    horse.lease(time.monotonic() - 1, attempt=98)
+    with pytest.raises(subprocess.TimeoutExpired):
+        horse.process.wait(timeout=1)
+    horse.is_well()

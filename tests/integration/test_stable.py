@@ -1,5 +1,6 @@
 """A stable with real horses: which types it serves, and when it wants another horse."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +47,15 @@ def run(stable: Stable, name: str, ending: Ending | None, tmp_path: Path, **para
     horse = stable.horse
     assert horse
     horse.run(
-        {"task_id": "t", "attempt": 1, "type": name, "params": params, "checkpoint": None, "tmpdir": str(tmp_path)}
+        {
+            "task_id": "t",
+            "attempt": 1,
+            "type": name,
+            "params": params,
+            "checkpoint": None,
+            "tmpdir": str(tmp_path),
+            "until": time.monotonic() + 300,
+        }
     )
 
     def ended() -> None:

@@ -89,3 +89,13 @@ def test_an_attempt_runs_since_it_was_claimed() -> None:
     claimed = Claimed(Held("t1", 1, "aa"), task, {}, None, asked_at=START)
     rest: dict[str, Any] = dict.fromkeys(("horse", "reporter", "settings", "shutdown", "wakeup", "tmpdir"))
     assert Supervisor(claimed, **rest)._clocks.ends_at == START + 60
+
+
+def test_who_was_frozen_cannot_tell_how_long_a_silence_was() -> None:
+    """The silence begins anew then; before the handler runs there is none to begin."""
+    quiet = clocks(stall_timeout=5_000)
+    quiet.excuse(START + 1)
+    assert quiet.silent_until == math.inf
+    quiet.begin(START + 2)
+    quiet.excuse(START + 30)
+    assert quiet.silent_until == START + 35

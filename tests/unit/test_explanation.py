@@ -96,7 +96,7 @@ def test_every_state_is_explained(state: State) -> None:
             State.PROCESSING,
             {"fields": {"policy": Policy(extend_by=60_000, max_runtime=7_200_000, stall_timeout=30_000)}},
             "the worker w1 runs attempt 1",
-            "its worker stops it, later while it reports progress, or after 30 s without progress",
+            "its worker stops it after 30 s without progress, or at its timeout or later, at most 2 h from its start",
         ),
         (State.PROCESSING, {"lease": None}, "w1 has gone silent", "the watchdog takes it away"),
         (State.PROCESSING, {"lease": None, "swept_at": None}, "gone silent", "`ghostless watchdog`"),
@@ -161,6 +161,15 @@ def test_who_serves_the_type_and_who_does_not() -> None:
     )
     assert "the worker w3 starts it" in told.next
     assert "work is served by w3" in told.evidence
+
+
+def test_what_is_parked_comes_to_no_stock_worker_by_itself() -> None:
+    """rq's own workers know only rq's list, in which a parked task is not."""
+    told = explain(around(State.PENDING, fields={"parked_at": NOW - 9_000}, workers=[worker("stock")]))
+    assert "no worker of its queue gpu serves the type work" == told.why
+    assert any(
+        "stock is a worker of rq's own" in line and "`ghostless types publish`" in line for line in told.evidence
+    )
 
 
 def test_a_redis_that_takes_no_writes_comes_first() -> None:

@@ -71,6 +71,25 @@ def test_slow_clients_hold_nobody_up(server: HealthServer) -> None:
     eventually(lambda: assert_answers(server))
 
 
+def test_a_client_that_never_comes_to_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte would begin the patience anew; the whole request has it once."""
+    monkeypatch.setattr("ghostless.jobs.health.PATIENCE", 0.3)
+    running = HealthServer("127.0.0.1", 0, lambda: REPORT)
+    with socket.create_connection(running.server_address[:2], timeout=10) as slow:
+        eventually(lambda: assert_cut_off(slow))
+    running.close()
+
+
+def assert_cut_off(slow: socket.socket) -> None:
+    """Send one more byte, and check that nobody takes it any more."""
+    try:
+        slow.sendall(b"G")
+    except OSError:
+        return
+    time.sleep(0.05)
+    raise AssertionError("it is still listened to")
+
+
 def assert_answers(server: HealthServer) -> None:
     """Check that the endpoint has a thread left."""
     try:

@@ -38,3 +38,24 @@ def test_a_hint_that_comes_while_a_beat_is_sent_is_not_forgotten() -> None:
 
 def _assert_beats(beats: list[float], number: int) -> None:
     assert len(beats) >= number
+
+
+def test_a_worker_of_many_short_tasks_beats_by_the_clock() -> None:
+    """Each task begins a lease of its own, and puts off no beat: else a busy worker would vanish from the registry."""
+    beats: list[float] = []
+    store = SimpleNamespace(
+        settings=Settings(beat=0.2, lease=0.6), heartbeat=lambda held, run: Answer("moved", "t", "PROCESSING")
+    )
+    reporter = Reporter(store, "worker:w", wake=lambda: None, on_beat=lambda: beats.append(time.monotonic()))  # type: ignore[arg-type]
+    reporter.start()
+    try:
+        until = time.monotonic() + 1.5
+        for number in iter(range(10**6)):
+            if time.monotonic() > until:
+                break
+            reporter.hold(Held(f"t{number}", 1, "aa"), State.PROCESSING, time.monotonic())
+            time.sleep(0.02)
+            reporter.release()
+    finally:
+        reporter.stop()
+    assert len(beats) >= 3

@@ -37,8 +37,6 @@ def assert_refused(fleet: Fleet, worker: subprocess.Popen[bytes]) -> None:
     """Check that a worker ended because its name was taken."""
     assert 2 == worker.wait(timeout=25)
     assert "--name: expected a name that no live worker has, got 'w0'" in fleet.logs()
-    newest = max(fleet.folder.glob("*.log"), key=lambda path: int(path.name.partition("-")[0]))
-    assert "horse started" not in newest.read_text(), "its models would fill the GPU beside the living one's"
 
 
 def test_after_a_kill_the_name_is_free_at_once(
@@ -73,6 +71,8 @@ def test_the_name_of_a_living_worker_is_refused(
     task_id = client.submit("life.until", {"trace": str(trace), "end": str(end)}).task_id
     running(trace, 3)
     assert_refused(fleet, another_w0(fleet))
+    newest = max(fleet.folder.glob("*.log"), key=lambda path: int(path.name.partition("-")[0]))
+    assert "horse started" not in newest.read_text(), "its models would fill the GPU beside the living one's"
     fleet.processes[1].send_signal(signal.SIGSTOP)
     assert_refused(fleet, another_w0(fleet))
     fleet.processes[1].send_signal(signal.SIGCONT)

@@ -186,7 +186,7 @@ def test_an_outage_ends_no_worker_and_no_pool(
     family = workers_of(parent)
     (fork,) = [child for worker in family.values() for child in worker.children() if "--parent" in child.cmdline()]
     server.stop()
-    eventually(lambda: assert_gone([fork]))
+    eventually(lambda: assert_gone(fork.pid))
     server.start()
     following = client.submit("life.flaky", {"trace": str(trace.with_name("other")), "good_from": 1}).task_id
     ended(client, following, "SUCCESS")
@@ -208,7 +208,7 @@ def test_a_worker_that_ends_during_an_outage_ends_no_pool(
     client.store.redis.hset(client.store.keys.rq_worker(client.get(task_id).worker_id or ""), "incarnation", "another")
     eventually(lambda: _assert("this one ends" in fleet.logs()))
     server.stop()
-    eventually(lambda: assert_gone([victim]), seconds=20)
+    eventually(lambda: assert_gone(victim.pid), seconds=20)
     eventually(lambda: _assert("ended with exit code 1" in fleet.logs()))
     server.start()
     eventually(lambda: assert_registered(client, 2), seconds=30)
@@ -252,7 +252,7 @@ def test_a_living_workers_horse_is_left_alone(pool: Pool, client: Client, fleet:
     zygote = horse.parent()
     assert zygote
     zygote.kill()
-    eventually(lambda: assert_gone([zygote]))
+    eventually(lambda: assert_gone(zygote.pid))
     (victim,) = [worker for worker in workers_of(parent).values() if worker != living]
     victim.kill()
     eventually(lambda: assert_started_again(parent, victim.pid))

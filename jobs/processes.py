@@ -13,11 +13,9 @@ Processes = set[psutil.Process]
 
 def offspring(pid: int) -> Processes:
     """Return the living descendants of a process, and the other members of its group, whose parents may be gone."""
-    try:
-        found = set(psutil.Process(pid).children(recursive=True))
-    except psutil.NoSuchProcess:
-        found = Processes()
-    return found | {process for process in psutil.process_iter() if process.pid != pid and _group(process.pid) == pid}
+    return _descendants(pid) | {
+        process for process in psutil.process_iter() if process.pid != pid and _group(process.pid) == pid
+    }
 
 
 def end_abandoned(kept: Collection[int], patience: float = 1.0) -> bool:
@@ -34,13 +32,21 @@ def end_abandoned(kept: Collection[int], patience: float = 1.0) -> bool:
 def _abandoned(kept: Collection[int]) -> Processes:
     children = psutil.Process().children()
     left = {child for child in children if child.pid not in kept and _session(child.pid) not in kept}
-    return left.union(*(child.children(recursive=True) for child in left))
+    return left.union(*(_descendants(child.pid) for child in left))
+
+
+def _descendants(pid: int) -> Processes:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return set(psutil.Process(pid).children(recursive=True))
+    return Processes()
 
 
 def has_children(pid: int) -> bool:
-    """Tell quickly whether a process has any children."""
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return any(children.read_text() for children in lists)
+    """Tell quickly whether a process has any children, or had a thread that ends right now and may leave some."""
+    try:
+        return any(children.read_text() for children in Path(f"/proc/{pid}/task").glob("*/children"))
+    except (FileNotFoundError, ProcessLookupError):  # a thread that ended after it was listed
+        return True
 
 
 def _group(pid: int) -> int | None:

@@ -1,7 +1,6 @@
 """What a worker claims: it asks until Redis answers, and gives back what it cannot begin."""
 
 import logging
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from ..statemachine import Event, Reason
 from .errors import GhostlessError, RedisFull, RedisUnavailable
 from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
+from .pauses import Pauses
 from .registered import tolerate
 from .store import Store
 
@@ -48,7 +48,7 @@ class Claims:
             tolerate(lambda: self.store.put_back(kept))
 
     def _ask(self, claim: Claim) -> ClaimReply | None:
-        pause = 0.1
+        pauses = Pauses(0.1, LONGEST_PAUSE)
         while not self.give_up():
             try:
                 reply = self.store.claim(claim)
@@ -60,6 +60,5 @@ class Claims:
                 log.warning("%s; trying again", error)
             except GhostlessError as error:
                 log.error("%s", error)
-            time.sleep(pause * random.uniform(0.5, 1))
-            pause = min(LONGEST_PAUSE, 2 * pause)
+            time.sleep(pauses.next())
         return None

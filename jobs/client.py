@@ -11,14 +11,16 @@ from redis import Redis
 
 from ..statemachine import STORED, Event, Reason, State
 from .catalog import Catalog, PublishedType
-from .circumstances import circumstances
+from .circumstances import Circumstances, circumstances
 from .connection import connect
+from .diary import WorkerEvent, worker_events
 from .errors import Fault, GhostlessError, IllegalMove, InvalidTask, QueueNotFound, TaskConflict, TaskNotFound
 from .explanation import Explanation, explain
 from .fleet import Member, members
 from .messages import Answer, Submission
 from .model import Entry, Task
 from .reads import Damaged, Position, Reads
+from .schedules import Schedules
 from .settings import Settings
 from .store import Store
 from .submission import Request
@@ -155,6 +157,15 @@ class Client:
         """Return every worker in rq's registry, ours and others."""
         return members(self.store.redis)
 
+    def worker_events(self, name: str) -> list[WorkerEvent]:
+        """Return what happened to a worker and its horses, the newest first."""
+        return worker_events(self.store.redis, self.store.keys, name)
+
+    @property
+    def schedules(self) -> Schedules:
+        """What is submitted again and again."""
+        return Schedules(self.store.redis, self.store.keys)
+
     # Following
 
     def get(self, task_id: str) -> Task:
@@ -165,9 +176,13 @@ class Client:
         """Return every move of a task, oldest first. Raises TaskNotFound, CorruptRecord."""
         return self.reads.history(task_id)
 
+    def look_around(self, task_id: str) -> Circumstances:
+        """Return a task whole, with all that surrounds it now. Raises TaskNotFound, CorruptRecord."""
+        return circumstances(self.reads, task_id)
+
     def explain(self, task_id: str) -> Explanation:
         """Say why a task is where it is, what happens next and when. Raises TaskNotFound, CorruptRecord."""
-        return explain(circumstances(self.reads, task_id))
+        return explain(self.look_around(task_id))
 
     def log(self, task_id: str) -> list[str]:
         """Return the last lines that a task's handler printed or logged, oldest first. Raises TaskNotFound."""

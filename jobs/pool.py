@@ -7,7 +7,6 @@ task module, and goes on without Redis.
 import logging
 import math
 import os
-import random
 import secrets
 import select
 import signal
@@ -25,6 +24,7 @@ from .errors import GhostlessError, InvalidSetting
 from .gpus import VISIBLE, devices
 from .lost import report_dead
 from .names import NAME
+from .pauses import Pauses
 from .presence import present
 from .processes import end_abandoned
 from .settings import LAST_PORT, Settings
@@ -62,7 +62,7 @@ class Place:
     start_at: float = 0.0  # infinite: never again
     exit_code: int = 0  # of the last life
     _started_at: float = 0.0
-    _pause: float = SHORTEST_PAUSE
+    _pauses: Pauses = field(default_factory=lambda: Pauses(SHORTEST_PAUSE, LONGEST_PAUSE))
 
     @property
     def is_over(self) -> bool:
@@ -88,10 +88,9 @@ class Place:
         """Plan the next life: soon after the first death, later after each further one."""
         now = time.monotonic()
         if now - self._started_at >= LONG_LIFE:
-            self._pause = SHORTEST_PAUSE
+            self._pauses.reset()
         self.pid, self.exit_code = None, exit_code
-        self.start_at = now + self._pause * random.uniform(0.5, 1)
-        self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+        self.start_at = now + self._pauses.next()
 
     def close(self) -> None:
         """Begin no further life."""
@@ -137,9 +136,7 @@ class Signals:
     """The signals that came, in their order, for a loop that waits for them."""
 
     def __init__(self, *numbers: int) -> None:
-        self._arrived, note = os.pipe()
-        for descriptor in (self._arrived, note):
-            os.set_blocking(descriptor, False)
+        self._arrived, note = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(note)
         for number in numbers:
             signal.signal(number, lambda _number, _frame: None)
@@ -182,10 +179,9 @@ class Reports(threading.Thread):
     def run(self) -> None:
         """Report one death after the other; one older than the lease is the watchdog's."""
         while death := self._deaths.get():
-            pause = 0.05
+            pauses = Pauses(0.05, 2.0)
             while not self._is_told(death) and time.monotonic() < death.at + self._store.settings.lease:
-                time.sleep(pause * random.uniform(0.5, 1))
-                pause = min(2.0, 2 * pause)
+                time.sleep(pauses.next())
 
     def _is_told(self, death: Death) -> bool:
         try:

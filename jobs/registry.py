@@ -5,14 +5,14 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from pydantic import BaseModel, ValidationError
 
 from ..statemachine import Policy
 from .errors import Fault, InvalidHandler, InvalidParams
 from .signature import check_handler, model_of_params
-from .terms import check_name, check_never_retry, check_setup, policy_of
+from .terms import Terms, check_name, check_never_retry, check_setup, policy_of
 from .values import to_json
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -99,27 +99,19 @@ class Registry:
         name: str,
         *,
         queue: str = "default",
-        timeout: float = 1800,
-        max_retries: int = 3,
-        max_timeouts: int = 2,
-        max_losses: int = 3,
-        backoff: float = 2.0,
-        backoff_cap: float = 600.0,
-        retention: float = 604_800.0,
-        stall_timeout: float = 0,
-        extend_by: float = 0,
-        max_runtime: float = 0,
         never_retry: tuple[type[Exception], ...] = (),
         setup: Callable[[], object] | None = None,
         teardown: Callable[[Any], None] | None = None,
+        **terms: Unpack[Terms],
     ) -> Callable[[Handler], Handler]:
         """Register the decorated function as the handler of the task type `name`; the function stays as it is.
 
         Its first parameter is the Context; the others, which must be annotated, are the params of a task. Times are
-        seconds. `timeout` is the longest run of one attempt, its setup included, from 0.001 to 604800; `backoff` the
-        base and `backoff_cap` the longest of the pauses between attempts, from 0 to 604800; `retention` how long a
-        finished task is kept, from 60 to 31622400. `max_retries`, `max_timeouts` and `max_losses` are how many
-        further attempts follow failures, timeouts and lost processes, from 0 to 1000.
+        seconds; terms that are not given are those of `Policy()`. `timeout` is the longest run of one attempt, its
+        setup included, from 0.001 to 604800; `backoff` the base and `backoff_cap` the longest of the pauses between
+        attempts, from 0 to 604800; `retention` how long a finished task is kept, from 60 to 31622400. `max_retries`,
+        `max_timeouts` and `max_losses` are how many further attempts follow failures, timeouts and lost processes,
+        from 0 to 1000.
 
         `stall_timeout` is the longest silence of a handler: an attempt that sends no progress, checkpoint or stage for
         so long is stopped, and counts as timed out. It runs from the first line of the handler on; log lines do not
@@ -132,19 +124,7 @@ class Registry:
         """
         check_name(name, "name", name)
         check_name(name, "queue", queue)
-        policy = policy_of(
-            name,
-            timeout=timeout,
-            max_retries=max_retries,
-            max_timeouts=max_timeouts,
-            max_losses=max_losses,
-            backoff=backoff,
-            backoff_cap=backoff_cap,
-            retention=retention,
-            stall_timeout=stall_timeout,
-            extend_by=extend_by,
-            max_runtime=max_runtime,
-        )
+        policy = policy_of(name, terms)
         check_never_retry(name, never_retry)
         check_setup(name, "setup", setup)
         check_setup(name, "teardown", teardown)

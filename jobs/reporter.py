@@ -6,7 +6,6 @@ last log lines) and sent when Redis answers again.
 """
 
 import logging
-import random
 import secrets
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any
 from ..statemachine import State
 from .errors import CorruptRecord, GhostlessError, RedisFull, RedisUnavailable, StaleAttempt, TaskNotFound
 from .messages import Answer, Held
+from .pauses import Pauses
 from .store import HISTORY_ENTRIES, LOG_LINES, Store
 
 log = logging.getLogger("rq.worker.ghostless")
@@ -181,16 +181,17 @@ class Reporter(threading.Thread):
 
     def run(self) -> None:
         """Send what there is to send, and beat."""
-        pause = 0.0
+        pause, pauses = 0.0, Pauses(0.1, 1.0)
         while self._await_work(pause):
             try:
                 self._send_all()
                 pause = 0.0
+                pauses.reset()
             except (RedisUnavailable, RedisFull) as error:
                 log.warning("%s; trying again", error)
                 if isinstance(error, RedisFull):
                     self.answered_at = time.monotonic()  # it is full, but there
-                pause = min(1.0, max(0.1, 2 * pause)) * random.uniform(0.5, 1)
+                pause = pauses.next()
             except GhostlessError as error:
                 log.error("%s", error)
                 pause = 1.0

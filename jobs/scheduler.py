@@ -6,7 +6,6 @@ two, or any number of schedulers at once, neither doubles a run nor ends a sched
 """
 
 import logging
-import random
 import signal
 import threading
 from collections.abc import Sequence
@@ -20,7 +19,8 @@ from rq_scheduler import Scheduler as RqScheduler
 
 from .client import Client
 from .errors import CorruptRecord, GhostlessError, RedisFull, RedisRefused, RedisUnavailable, TaskConflict, TaskNotFound
-from .schedules import Schedule, Schedules
+from .pauses import Pauses
+from .schedules import Schedule
 
 log = logging.getLogger("ghostless.scheduler")
 
@@ -42,21 +42,22 @@ class Scheduler(RqScheduler):
         super().__init__(connection=connection, name=name)
         self._interval = interval
         self.client = client
-        self.schedules = Schedules(client.store.redis, client.store.keys)
+        self.schedules = client.schedules
         self.stopping = threading.Event()
         self._registered = False
 
     def run(self, burst: bool = False) -> None:
         """Submit and hand over what is due until a signal, or once with `burst`, whatever happens to Redis."""
         self._install_signal_handlers()
-        pause = self._interval
+        pauses = Pauses(2 * self._interval, LONGEST_PAUSE)
         while not self.stopping.is_set():
             try:
                 self.tick()
                 pause = self._interval
+                pauses.reset()
             except (RedisError, GhostlessError) as error:
                 log.error("%s; trying again", error)
-                pause = min(LONGEST_PAUSE, 2 * pause) * random.uniform(0.5, 1)
+                pause = pauses.next()
             except Exception:  # from a plain job that cannot be read, say
                 log.exception("the scheduler met an error it does not know, and goes on")
                 pause = LONGEST_PAUSE

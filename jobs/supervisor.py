@@ -19,6 +19,7 @@ from .clocks import Clocks
 from .errors import CorruptRecord, GhostlessError
 from .horse_process import Horse
 from .messages import Answer, Claim, Claimed, ClaimReply, Ending
+from .pauses import Pauses
 from .reporter import Reporter
 from .settings import Settings
 from .store import Store
@@ -288,7 +289,8 @@ def settle(
     The work is done, so an outage only delays its result. Returns (None, None) when the attempt was given
     away, cannot be settled, or `give_up` said so; the watchdog then finds the task by its lease.
     """
-    pause = 0.05
+    # After an outage a lease is left to each worker, in which its result must arrive.
+    pauses = Pauses(0.05, min(2.0, store.settings.lease / 4))
     fraction = random.random()
     was_sent = False
     while not give_up():
@@ -306,7 +308,5 @@ def settle(
             break
         except GhostlessError as error:
             log.warning("%s; the result of %s is kept", error, claimed.held.task_id)
-        time.sleep(pause * random.uniform(0.5, 1))
-        # After an outage a lease is left to each worker, in which its result must arrive.
-        pause = min(2.0, store.settings.lease / 4, 2 * pause)
+        time.sleep(pauses.next())
     return None, None

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final, TypedDict, cast
 
 from ..statemachine import Policy
 from . import bounds
@@ -26,17 +26,37 @@ _TERMS: Final[Mapping[str, tuple[str, Bounds]]] = {
 """Argument of the decorator -> field of the policy, and its range."""
 
 
+class Terms(TypedDict, total=False):
+    """What `@task` may be told of a type beside its name: times in seconds, and numbers of further attempts."""
+
+    timeout: float
+    max_retries: int
+    max_timeouts: int
+    max_losses: int
+    backoff: float
+    backoff_cap: float
+    retention: float
+    stall_timeout: float
+    extend_by: float
+    max_runtime: float
+
+
 def check_name(task_type: object, argument: str, value: object) -> None:
     """Refuse what cannot name a task type or a queue. Raises InvalidHandler."""
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise refusal(task_type, argument, "1 to 64 of the characters A-Z a-z 0-9 . _ -", shown(value))
 
 
-def policy_of(task_type: str, **given: float) -> Policy:
-    """Return the policy in integer milliseconds of the decorator's times in seconds. Raises InvalidHandler."""
-    values = {_TERMS[argument][0]: _checked(task_type, argument, value) for argument, value in given.items()}
-    _check_clocks(task_type, given)
-    return Policy(**values)
+def policy_of(task_type: str, given: Terms) -> Policy:
+    """Return the policy of these terms; those not given have the policy's own defaults. Raises InvalidHandler."""
+    values: dict[str, int] = {}
+    for argument, value in cast(Mapping[str, float], given).items():
+        if argument not in _TERMS:
+            raise refusal(task_type, argument, f"one of {', '.join(_TERMS)}", "an argument of this name")
+        values[_TERMS[argument][0]] = _checked(task_type, argument, value)
+    policy = Policy(**values)
+    _check_clocks(task_type, policy)
+    return policy
 
 
 def _checked(task_type: str, argument: str, value: float) -> int:
@@ -46,20 +66,27 @@ def _checked(task_type: str, argument: str, value: float) -> int:
     return round(value * 1000) if isinstance(allowed, Seconds) else int(value)
 
 
-def _check_clocks(task_type: str, given: Mapping[str, float]) -> None:
+def _check_clocks(task_type: str, policy: Policy) -> None:
     """Refuse clocks that make no sense together."""
-    timeout, stall = given["timeout"], given["stall_timeout"]
-    extend_by, max_runtime = given["extend_by"], given["max_runtime"]
+    timeout, stall, extend_by, max_runtime = (
+        milliseconds / 1000
+        for milliseconds in (policy.timeout, policy.stall_timeout, policy.extend_by, policy.max_runtime)
+    )
     if extend_by and not max_runtime:
-        raise refusal(task_type, "extend_by", "a max_runtime beside it, which ends the extensions", shown(extend_by))
+        raise _clash(task_type, "extend_by", "a max_runtime beside it, which ends the extensions", extend_by)
     if max_runtime and not extend_by:
-        raise refusal(task_type, "max_runtime", "an extend_by beside it, which leads up to it", shown(max_runtime))
+        raise _clash(task_type, "max_runtime", "an extend_by beside it, which leads up to it", max_runtime)
     if 0 < max_runtime < timeout:
-        raise refusal(task_type, "max_runtime", f"at least the timeout of {timeout:.12g} s", shown(max_runtime))
-    longest = max(timeout, max_runtime)
+        raise _clash(task_type, "max_runtime", f"at least the timeout of {timeout:.12g} s", max_runtime)
+    longest = policy.longest_run / 1000
     if stall >= longest:
-        expected = f"less than the {longest:.12g} s that an attempt may run at all"
-        raise refusal(task_type, "stall_timeout", expected, shown(stall))
+        raise _clash(
+            task_type, "stall_timeout", f"less than the {longest:.12g} s that an attempt may run at all", stall
+        )
+
+
+def _clash(task_type: str, argument: str, expected: str, seconds: float) -> InvalidHandler:
+    return refusal(task_type, argument, expected, f"{seconds:.12g}")
 
 
 def check_never_retry(task_type: str, value: object) -> None:

@@ -4,6 +4,7 @@ import logging
 import secrets
 import time
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TextIO
 
@@ -23,6 +24,10 @@ from .wakeup import Wakeup
 from .workspace import Workspace
 
 log = logging.getLogger("rq.worker.ghostless")
+
+RQ_ENDS_ITS_JOB = 1000
+"""Milliseconds before which no attempt follows: rq deletes the job behind the ticket only after us, and would delete
+that of a new ticket."""
 
 
 def run() -> None:
@@ -68,7 +73,9 @@ def _run_attempt(store: Store, settings: Settings, claimed: Claimed) -> None:
     reporter.start()
     try:
         ending = _ending(horse, claimed, reporter, settings, workspace, wakeup)
+        horse.kill()  # which takes a moment, and rq is to end the job soon after the task
         if ending:
+            ending = replace(ending, asked=max(ending.asked, RQ_ENDS_ITS_JOB))
             settle(store, reporter, claimed, ending, actor, next_claim=None, give_up=lambda: False)
     finally:
         horse.kill()

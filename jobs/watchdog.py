@@ -5,7 +5,6 @@ Any number may run at once: each step is one script that decides with fresh stat
 
 import logging
 import os
-import random
 import socket
 import threading
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable, Mapping
 from .connection import connect
 from .errors import CorruptRecord, GhostlessError, RedisUnavailable
 from .messages import Swept
+from .pauses import Pauses
 from .probe import ask_all
 from .reads import Reads
 from .settings import Settings
@@ -125,14 +125,15 @@ class Watchdog:
 
     def run(self, stop: threading.Event) -> None:
         """Sweep until `stop` is set, whatever happens; a Redis that does not answer is waited for."""
-        pause = self.store.settings.sweep
+        pauses = Pauses(0.2, LONGEST_PAUSE)
         while not stop.is_set():
             try:
                 more = self.sweep_all()
                 pause = 0.0 if more else self.store.settings.sweep
+                pauses.reset()
             except RedisUnavailable as error:
                 log.error("%s", error)
-                pause = min(LONGEST_PAUSE, 2 * max(pause, 0.1)) * random.uniform(0.5, 1)
+                pause = pauses.next()
             except Exception:
                 log.exception("the watchdog met an error it does not know, and goes on")
                 pause = self.store.settings.sweep

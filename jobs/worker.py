@@ -13,7 +13,6 @@ import traceback
 from types import FrameType
 from typing import Any, TextIO
 
-from redis.backoff import EqualJitterBackoff
 from rq.queue import Queue
 from rq.utils import now as utc_now
 from rq.worker.base import WorkerStatus
@@ -26,6 +25,7 @@ from .gpus import GpuMeter
 from .health import HealthServer, own_address
 from .horse_process import HorseBroken
 from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
+from .pauses import Pauses
 from .plain import PlainWorker
 from .record import WorkerRecord
 from .registered import tolerate
@@ -40,9 +40,6 @@ log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one
 
 MISFITS = 3
 """Tasks in a row that could not be run here, after which the worker ends: others may be able to."""
-
-RESTS = EqualJitterBackoff(cap=30, base=1)
-"""Seconds after a horse that could not be started, and after each further one in a row."""
 
 DOUBLED = 0.5
 """Seconds within which a second signal is the first one again: who stops every process stops the pool too, which
@@ -72,7 +69,7 @@ class Worker(PlainWorker):
         self._vitals = Vitals(self.name, self.settings, self._stable, self._claims, GpuMeter(self.settings.beat).latest)
         self._health: HealthServer | None = None
         self._jobs_left: int | None = None
-        self._broken_horses = 0  # in a row
+        self._broken_horse = Pauses(2.0, 30.0)  # after one that could not be started
         self._misfits = 0  # tasks in a row that this machine could not run
         self._ended_well = True
         self._deaf_until = 0.0  # to signals, on the monotonic clock
@@ -196,10 +193,9 @@ class Worker(PlainWorker):
                 return False
             log.error("%s", error)
             self._vitals.await_horse(error.summary)
-            self._broken_horses += 1
-            self._rest(RESTS.compute(self._broken_horses))
+            self._rest(self._broken_horse.next())
         else:
-            self._broken_horses = 0
+            self._broken_horse.reset()
         self._tell_news()
         return self._stable.is_ready
 

@@ -7,7 +7,7 @@ from flask import Blueprint, jsonify
 from flask.typing import ResponseReturnValue
 
 from ..jobs.client import Client
-from ..jobs.schedules import Schedules, as_dict
+from ..jobs.schedules import as_dict
 from .desk import desk
 from .models import NoBody, NoQuery, read_body, read_query
 from .names import queue_name
@@ -64,8 +64,7 @@ def types() -> ResponseReturnValue:
 def schedules() -> ResponseReturnValue:
     """Return every schedule: what it submits, when it is due next, and what became of its last run."""
     read_query(NoQuery)
-    store = desk().client.store
-    found, _ = Schedules(store.redis, store.keys).all()
+    found, _ = desk().client.schedules.all()
     return jsonify(schedules=[as_dict(name, schedule) for name, schedule in found.items()])
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from ..client import Client
 from ..errors import CorruptRecord
 from ..recurrence import Recurrence
 from ..scheduler import submit_run
-from ..schedules import MISFIRES, OVERLAPS, Misfire, Overlap, Schedule, Schedules, as_dict
+from ..schedules import MISFIRES, OVERLAPS, Misfire, Overlap, Schedule, as_dict
 from ..spans import duration
 from ..submission import Request
 from .options import all_params, as_params
@@ -32,8 +31,8 @@ def _as_interval(ctx: click.Context, param: click.Parameter, text: str | None) -
     return int(found[1]) * _UNITS[found[2]] * 1000
 
 
-def _schedules(client: Client) -> Schedules:
-    return Schedules(client.store.redis, client.store.keys)
+def _tell_next(session: Session, name: str) -> None:
+    click.echo(f"schedule {name}: next run {when(session.client.schedules.get(name).due, session.now())}")
 
 
 @click.group(invoke_without_command=True)
@@ -58,7 +57,7 @@ def list_schedules(session: Session, as_json: bool) -> None:
     \b
     Example: ghostless schedules list
     """
-    found, now = _schedules(session.client).all()
+    found, now = session.client.schedules.all()
     if as_json:
         print_json({"schedules": [as_dict(name, schedule) for name, schedule in found.items()]})
     else:
@@ -124,9 +123,8 @@ def add(
     wanted = Schedule(name, task_type, Recurrence(cron, zone, every), given, queue, misfire, overlap)
     wanted.check()
     session.client.check(Request(task_type, given, queue=queue))
-    found = _schedules(session.client)
-    found.put(wanted)
-    click.echo(f"schedule {name}: next run {when(found.get(name).due, session.now())}")
+    session.client.schedules.put(wanted)
+    _tell_next(session, name)
 
 
 @schedules.command("remove")
@@ -138,7 +136,7 @@ def remove(session: Session, name: str) -> None:
     \b
     Example: ghostless schedules remove nightly
     """
-    _schedules(session.client).remove(name)
+    session.client.schedules.remove(name)
     click.echo(f"schedule {name} is removed")
 
 
@@ -151,7 +149,7 @@ def pause(session: Session, name: str) -> None:
     \b
     Example: ghostless schedules pause nightly
     """
-    _schedules(session.client).pause(name)
+    session.client.schedules.pause(name)
     click.echo(f"schedule {name} is paused")
 
 
@@ -164,9 +162,8 @@ def resume(session: Session, name: str) -> None:
     \b
     Example: ghostless schedules resume nightly
     """
-    found = _schedules(session.client)
-    found.resume(name)
-    click.echo(f"schedule {name}: next run {when(found.get(name).due, session.now())}")
+    session.client.schedules.resume(name)
+    _tell_next(session, name)
 
 
 @schedules.command("run")
@@ -178,5 +175,5 @@ def run(session: Session, name: str) -> None:
     \b
     Example: ghostless schedules run nightly
     """
-    schedule = _schedules(session.client).get(name)
+    schedule = session.client.schedules.get(name)
     click.echo(submit_run(session.client, schedule, f"{name}:now:{secrets.token_hex(8)}", session.now()))

@@ -5,8 +5,10 @@ from typing import Any
 import click
 
 from ...statemachine import Reason, State
+from ..circumstances import Circumstances
 from ..client import PAGE_LIMIT, Filter
 from ..explanation import Explanation
+from ..explanation import explain as explain_task
 from ..model import Entry, Task
 from ..reads import Damaged
 from ..spans import distance
@@ -25,20 +27,20 @@ def status(session: Session, task_id: str, as_json: bool) -> None:
     \b
     Example: ghostless status 01a229e67abf7fce825b6252ed753bbc
     """
-    task = session.client.get(task_id)
     if as_json:
-        print_json(task.to_dict())
+        print_json(session.client.get(task_id).to_dict())
     else:
-        show_fields(described(task, session.client.explain(task_id), session.now()))
+        show_fields(described(session.client.look_around(task_id)))
 
 
-def described(task: Task, account: Explanation, now: int) -> list[tuple[str, str]]:
+def described(around: Circumstances) -> list[tuple[str, str]]:
     """Return what a person wants to know of a task, the most wanted first."""
+    task, now = around.task, around.now
     return [
         ("task", task.id),
         ("state", task.state),
         ("since", when(task.entered_at, now)),
-        ("next", _next(account, now)),
+        ("next", _next(explain_task(around), now)),
         ("progress", _progress(task, now)),
         ("attempt", _attempts(task)),
         ("reason", "" if task.reason in _PLAIN else task.reason or ""),
@@ -91,11 +93,11 @@ def explain(session: Session, task_id: str, as_json: bool) -> None:
     \b
     Example: ghostless explain 01a229e67abf7fce825b6252ed753bbc
     """
-    account = session.client.explain(task_id)
+    around = session.client.look_around(task_id)
+    account, now = explain_task(around), around.now
     if as_json:
         print_json(account.to_dict())
         return
-    now = session.now()
     fields = [
         ("task", account.id),
         ("state", account.state),

@@ -2,6 +2,7 @@
 
 import sys
 from functools import partial
+from typing import Any
 
 import click
 from redis import Redis
@@ -63,14 +64,10 @@ def worker(
     burst: bool,
     max_jobs: int | None,
     max_idle_time: int | None,
-    drain: str | None,
-    horse: str | None,
     preload: bool,
-    max_tasks_per_horse: str | None,
-    max_horse_rss: str | None,
-    health_port: str | None,
     parent: int | None,
     incarnation: str | None,
+    **limits: str | None,
 ) -> None:
     """Run tasks from queues, the first queue first. Ctrl-C lets the task at hand end, twice gives it back.
 
@@ -85,12 +82,8 @@ def worker(
         stop_with_parent(parent)
     settings = session.settings(
         tasks=",".join(modules) or None,
-        drain=drain,
-        horse=horse,
         preload="yes" if preload else None,
-        max_tasks_per_horse=max_tasks_per_horse,
-        max_horse_rss=max_horse_rss,
-        health_port=health_port,
+        **limits,
     )
     modules_of(settings)
     session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
@@ -99,14 +92,17 @@ def worker(
         found = places(name or unique_name(), number or 1, gpus, settings.health_port)
         ctx.exit(run_pool(settings, found, sys.argv[1:], burst=burst))
     connection = Redis.from_url(settings.redis_url, protocol=2)
-    running = Worker(
-        list(queues), name or unique_name(), connection=connection, settings=settings, incarnation=incarnation
-    )
-    running.on_birth = partial(tell_parent, parent, BEGUN) if parent else None
+    one = Worker(list(queues), name or unique_name(), connection=connection, settings=settings, incarnation=incarnation)
+    one.on_birth = partial(tell_parent, parent, BEGUN) if parent else None
+    ctx.exit(_work(one, burst=burst, max_jobs=max_jobs, max_idle_time=max_idle_time))
+
+
+def _work(one: Worker, **ends: Any) -> int:
+    """Let a worker run until it is to end; return its exit code."""
     try:
-        running.work(burst=burst, logging_level=None, max_jobs=max_jobs, max_idle_time=max_idle_time)
+        one.work(logging_level=None, **ends)
     except HorseBroken as error:
         raise told(error) from error
     except RedisError as error:
         raise RedisUnavailable(error) from error
-    ctx.exit(running.exit_code)
+    return one.exit_code

@@ -10,7 +10,6 @@ from rich.filesize import decimal
 
 from ...statemachine import RUNNING
 from ..client import PAGE_LIMIT, Client, Filter
-from ..diary import worker_events
 from ..fleet import Member
 from ..model import Task
 from ..record import WorkerRecord
@@ -50,7 +49,7 @@ def workers(session: Session, name: str | None, as_json: bool) -> None:
 
 
 def _events(client: Client, name: str) -> Iterator[tuple[str, str]]:
-    for event in worker_events(client.store.redis, client.store.keys, name)[:SHOWN_EVENTS]:
+    for event in client.worker_events(name)[:SHOWN_EVENTS]:
         yield "event", f"{clock(event.at)} {event.kind}: {event.text}"
 
 
@@ -65,7 +64,7 @@ def _ids(held: list[Task], member: Member) -> list[str]:
 
 
 def _all_events(client: Client, name: str) -> list[dict[str, Any]]:
-    return [asdict(event) for event in worker_events(client.store.redis, client.store.keys, name)]
+    return [asdict(event) for event in client.worker_events(name)]
 
 
 # All of them

@@ -19,7 +19,7 @@ from .conftest import assert_clean, assert_in_turn, ended, owner, running, story
 pytestmark = pytest.mark.slow
 
 SEED = int(os.environ.get("GHOSTLESS_TEST_SEED", "7"))
-TASKS, LONGEST = 300, 0.06
+TASKS, LONGEST = 300, 0.1
 """Tasks of the rolling restart, and the seconds of the longest one; users have them of 0.1 to 3 s."""
 RESTARTS = 10
 AT_A_TIME, ROUNDS = 5, 6

@@ -110,7 +110,7 @@ def assert_writable(client: Client) -> None:
 @pytest.mark.parametrize(
     "trouble",
     [
-        gone(4 * float(QUICK["GHOSTLESS_LEASE"])),
+        gone(6 * float(QUICK["GHOSTLESS_LEASE"])),
         read_only,
         misbehaving("loading"),
         misbehaving("silent"),

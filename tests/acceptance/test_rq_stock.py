@@ -53,6 +53,7 @@ def test_endings(stock: None, client: Client, fleet: Fleet, rq_redis: Redis, tra
     assert seconds_between(client, steps, "CANCEL", "STOPPED") < 5, "a cancel is heard within a beat"
     assert ended(client, flaky, "SUCCESS").result == {"attempt": 2}
     assert story(client, flaky) == ["SUBMIT", "START", "FAIL", "RETRY", "RELEASE", "START", "COMPLETE"]
+    assert 1 <= seconds_between(client, flaky, "RETRY", "RELEASE"), "rq deletes its job first"
     assert "no hope" in (ended(client, doomed, "FAILED").error or "")
     assert story(client, busy) == ["SUBMIT", "START", "TIMEOUT", "GIVE_UP"]
     for task_id in (steps, doomed, busy, flaky):
@@ -73,12 +74,12 @@ def assert_rq_keeps_nothing(redis: Redis) -> None:
 
 
 def test_a_handler_that_holds_the_interpreter(client: Client, fleet: Fleet) -> None:
-    """The lease is renewed by another process than the handler's, so a native call of two leases loses nothing."""
+    """The lease is renewed by another process than the handler's, so a native call of three leases loses nothing."""
     publish(fleet)
     fleet.watchdog()
     for name, options in STOCK.items():
         rq_worker(fleet, *options, "--name", name)
-    ids = [client.submit("life.hold_the_interpreter", {"seconds": 3}).task_id for _ in STOCK]
+    ids = [client.submit("life.hold_the_interpreter", {"seconds": 5}).task_id for _ in STOCK]
     for task_id in ids:
         assert ended(client, task_id, "SUCCESS").attempt == 1
         assert story(client, task_id) == ["SUBMIT", "START", "COMPLETE"]

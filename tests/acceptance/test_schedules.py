@@ -9,7 +9,7 @@ from fleet import Fleet
 from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.model import Task
 from ghostless.jobs.recurrence import Recurrence
-from ghostless.jobs.schedules import Schedule, Schedules
+from ghostless.jobs.schedules import Schedule
 from ghostless.statemachine import FINAL
 from helpers import eventually
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def test_schedulers_that_are_killed(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
     """Two schedulers, each killed again and again: every due time has one task, none is left out, and all end."""
     serving()
-    schedules = Schedules(client.store.redis, client.store.keys)
+    schedules = client.schedules
     params = {"trace": str(trace), "good_from": 1}
     schedules.put(Schedule("often", "life.flaky", Recurrence(every=1_000), params, misfire="all"))
     first = schedules.get("often").due

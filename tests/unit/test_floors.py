@@ -32,6 +32,7 @@ FLOORS = {
             "jobs.tether",
             "jobs.workspace",
             "jobs.wakeup",
+            "jobs.pauses",
             "jobs.output",
             "jobs.processes",
             "jobs.memory",

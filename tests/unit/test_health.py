@@ -105,7 +105,7 @@ def test_a_port_that_is_taken_is_told(server: HealthServer) -> None:
         HealthServer("127.0.0.1", port, lambda: REPORT)
 
 
-@pytest.mark.parametrize("url", ["redis://127.0.0.1:6379/0", "redis://localhost:6379/0", "unix:///tmp/redis.sock"])
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:6379/0", "redis://localhost:6379/0", "unix:///run/redis.sock"])
 def test_with_a_redis_on_this_machine_only_this_machine_may_ask(url: str) -> None:
     """The endpoint is bound where those are who reach the same Redis."""
     assert "127.0.0.1" == own_address(Redis.from_url(url))

@@ -45,7 +45,7 @@ def pauses(place: Place, deaths: int) -> list[float]:
 
 def test_a_worker_that_dies_again_and_again_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each pause is twice the one before, up to half a minute, with jitter; a long life makes it short again."""
-    monkeypatch.setattr(pool.random, "uniform", lambda _low, high: high)
+    monkeypatch.setattr("random.uniform", lambda _low, high: high)
     place = Place("w-1")
     place._started_at = time.monotonic()
     found = pauses(place, 12)

@@ -34,11 +34,11 @@ def test_a_process_without_and_with_children() -> None:
     child = subprocess.Popen(["sleep", "60"])
     try:
         assert has_children(os.getpid())
+        assert not has_children(child.pid)
         assert child.pid in [process.pid for process in offspring(os.getpid())]
     finally:
         child.kill()
         child.wait()
-    assert not has_children(os.getpid())
     assert child.pid not in [process.pid for process in offspring(os.getpid())]
 
 

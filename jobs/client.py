@@ -4,7 +4,7 @@ import base64
 import binascii
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from redis import Redis
@@ -137,6 +137,12 @@ class Client:
         named = [kind.queue for kind in self.types().values()]
         named += [queue for worker in self.workers() for queue in worker.queues]
         return dict.fromkeys(sorted(named), "running") | self.reads.queues()
+
+    def queue_overview(self) -> list[dict[str, Any]]:
+        """Return each queue with its state, how many tasks are PENDING in it, and which of them are parked, by type."""
+        states = self.queues()
+        waiting = self.reads.waiting(sorted(states))
+        return [{"name": name, "state": states[name], **asdict(found)} for name, found in waiting.items()]
 
     def pause_queue(self, queue: str) -> None:
         """Let no task of a queue start until it is resumed; running ones go on. Raises QueueNotFound."""

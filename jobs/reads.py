@@ -39,6 +39,14 @@ class Damaged:
     detail: str
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The PENDING tasks of a queue: all of them, and those of them that are parked, by type."""
+
+    pending: int
+    parked: dict[str, int]
+
+
 class Reads:
     """Reads of one database. Safe to use from several threads."""
 
@@ -150,29 +158,26 @@ class Reads:
         with translated():
             return cast(dict[str, str], self.redis.hgetall(self.keys.queues))
 
-    def pending(self, queues: Sequence[str]) -> dict[str, int]:
-        """Return how many PENDING tasks each queue holds, the parked ones included."""
-        parked = self.parked(queues)
+    def waiting(self, queues: Sequence[str]) -> dict[str, Waiting]:
+        """Return what waits in each queue."""
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for queue in queues:
                 pipeline.zcard(self.keys.pending(queue))
-            ready = cast(list[int], pipeline.execute())
-        return {queue: number + sum(parked[queue].values()) for queue, number in zip(queues, ready, strict=True)}
-
-    def parked(self, queues: Sequence[str]) -> dict[str, dict[str, int]]:
-        """Return how many tasks of each type are parked in each queue."""
-        with translated(), self.redis.pipeline(transaction=False) as pipeline:
-            for queue in queues:
                 pipeline.smembers(self.keys.parked_types(queue))
-            types = cast(list[set[str]], pipeline.execute())
-            places = [(queue, name) for queue, names in zip(queues, types, strict=True) for name in sorted(names)]
-            for queue, name in places:
-                pipeline.zcard(self.keys.parked(parking(queue, name)))
-            numbers = cast(list[int], pipeline.execute())
-        parked: dict[str, dict[str, int]] = {queue: {} for queue in queues}
-        for (queue, name), number in zip(places, numbers, strict=True):
-            parked[queue][name] = number
-        return parked
+            answers = iter(pipeline.execute())
+            ready = {queue: (next(answers), sorted(next(answers))) for queue in queues}
+            for queue, (_, types) in ready.items():
+                for name in types:
+                    pipeline.zcard(self.keys.parked(parking(queue, name)))
+            numbers = iter(pipeline.execute())
+        parked = {queue: {name: next(numbers) for name in types} for queue, (_, types) in ready.items()}
+        return {
+            queue: Waiting(number + sum(parked[queue].values()), parked[queue]) for queue, (number, _) in ready.items()
+        }
+
+    def pending(self, queues: Sequence[str]) -> dict[str, int]:
+        """Return how many PENDING tasks each queue holds, the parked ones included."""
+        return {queue: waiting.pending for queue, waiting in self.waiting(queues).items()}
 
     def types(self) -> dict[str, Mapping[str, Any]]:
         """Return what workers published of their task types: queue, policy, schema, description."""

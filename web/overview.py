@@ -1,12 +1,10 @@
 """Routes that tell how the whole stands: counts, queues, task types, workers."""
 
 from dataclasses import asdict
-from typing import Any
 
 from flask import Blueprint, jsonify
 from flask.typing import ResponseReturnValue
 
-from ..jobs.client import Client
 from ..jobs.schedules import as_dict
 from .desk import desk
 from .models import NoBody, NoQuery, read_body, read_query
@@ -30,14 +28,7 @@ def stats() -> ResponseReturnValue:
 def queues() -> ResponseReturnValue:
     """Return every queue with its state, how many tasks wait in it, and how many of them are parked, by type."""
     read_query(NoQuery)
-    return jsonify(queues=_queues(desk().client))
-
-
-def _queues(client: Client) -> list[dict[str, Any]]:
-    states = client.queues()
-    names = sorted(states)
-    pending, parked = client.reads.pending(names), client.reads.parked(names)
-    return [{"name": name, "state": states[name], "pending": pending[name], "parked": parked[name]} for name in names]
+    return jsonify(queues=desk().client.queue_overview())
 
 
 @routes.post("/queues/<given_name>/<any(pause, resume):action>")
@@ -50,7 +41,7 @@ def act(given_name: str, action: str) -> ResponseReturnValue:
         client.pause_queue(name)
     else:
         client.resume_queue(name)
-    return jsonify(next(queue for queue in _queues(client) if queue["name"] == name))
+    return jsonify(next(queue for queue in client.queue_overview() if queue["name"] == name))
 
 
 @routes.get("/types")

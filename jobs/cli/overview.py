@@ -85,18 +85,9 @@ def _queue(row: Mapping[str, Any]) -> list[str]:
 
 
 def _queues(client: Client) -> list[dict[str, Any]]:
-    states, fleet = client.queues(), client.workers()
-    names = sorted(states)
-    pending, parked = client.reads.pending(names), client.reads.parked(names)
+    fleet = client.workers()
     return [
-        {
-            "name": name,
-            "state": states[name],
-            "pending": pending[name],
-            "parked": parked[name],
-            "workers": [worker.name for worker in serving(name, fleet)],
-        }
-        for name in names
+        row | {"workers": [worker.name for worker in serving(row["name"], fleet)]} for row in client.queue_overview()
     ]
 
 

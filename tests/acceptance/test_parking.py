@@ -69,7 +69,7 @@ def test_others_wait_and_hold_nobody(client: Client, fleet: Fleet, trace: Path) 
     fleet.worker(name="first", tasks="lifecycle")
     ended(client, served, "SUCCESS")
     assert {task.attempt for task in parked(client, *ids)} == {0}
-    assert client.reads.parked(["default"]) == {"default": {"elsewhere.note": 20}}
+    assert client.reads.waiting(["default"])["default"].parked == {"elsewhere.note": 20}
     fleet.worker(name="second", tasks="elsewhere")
     done_once(client, fleet, trace, ids)
     more = submit(client, trace, 5)
@@ -99,7 +99,7 @@ def test_a_person_acts_on_a_parked_task(client: Client, fleet: Fleet, trace: Pat
     client.cancel(cancelled)
     client.pause(paused)
     assert [client.get(task_id).state for task_id in (cancelled, paused)] == ["CANCELLED", "PAUSED"]
-    assert client.reads.parked(["default"]) == {"default": {}}
+    assert client.reads.waiting(["default"])["default"].parked == {}
     client.resume(paused)
     parked(client, paused)
     fleet.worker(name="second", tasks="elsewhere")

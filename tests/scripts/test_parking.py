@@ -362,7 +362,9 @@ def test_parked_tasks_are_counted_and_listed_as_pending(redis: Redis, client: Cl
     ids += submit(stage, "a1", "a2")
     assert 8 == client.counts()[State.PENDING]
     assert {QUEUE: 8, "other": 0} == client.reads.pending([QUEUE, "other"])
-    assert {QUEUE: {OTHER_TYPE: 5, THIRD_TYPE: 1}, "other": {}} == client.reads.parked([QUEUE, "other"])
+    assert {QUEUE: {OTHER_TYPE: 5, THIRD_TYPE: 1}, "other": {}} == {
+        queue: waiting.parked for queue, waiting in client.reads.waiting([QUEUE, "other"]).items()
+    }
     seen, cursor = [], None
     while True:
         page = client.list(Filter(state=State.PENDING, queue=QUEUE), limit=3, cursor=cursor)

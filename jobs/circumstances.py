@@ -31,6 +31,7 @@ class Circumstances:
     pending: int = 0  # tasks in its queue
     lease: int | None = None  # what is left of it
     look_at: int | None = None  # when the watchdog looks at it next
+    is_doubted: bool = False  # that will be its second look, since many workers fell silent together
     judge_from: int | None = None  # until when the watchdog judges no lease, after an outage
     swept_at: int | None = None  # when a watchdog swept last
     refuses: str = ""  # why Redis takes no writes now
@@ -62,7 +63,8 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
         pipeline.zcard(keys.pending(task.queue))
         pipeline.pttl(keys.heartbeat(task.id))
         pipeline.zscore(keys.deadlines if task.state in RUNNING else keys.due, task.id)
-        time, queue, suspended, rank, pending, lease, score = pipeline.execute()
+        pipeline.hget(keys.task(task.id), "second_look_at")
+        time, queue, suspended, rank, pending, lease, score, second_look_at = pipeline.execute()
     trace: Mapping[str, Any] = reads.watchdog() or {}
     return {
         "now": milliseconds(time),
@@ -72,6 +74,7 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
         "pending": pending,
         "lease": lease if task.state in RUNNING and lease > 0 else None,
         "look_at": int(score) if score is not None and task.state in RUNNING | WAITING_FOR_TIME else None,
+        "is_doubted": score is not None and second_look_at == str(int(score)),
         "judge_from": trace.get("judge_from"),
         "swept_at": trace.get("swept_at"),
     }

@@ -52,10 +52,11 @@ def submit_good(stage: Scene, delay: int = 0, retention: int = 60_000) -> list[s
 
 
 def make_all_lost(stage: Scene) -> None:
-    """Start every task and let every lease be over."""
+    """Start every task and let every lease be over; the watchdog has looked once."""
     for number in range(GOOD):
         held = claimed(stage.store, wish(f"w{number}", f"{number:02x}")).held
         stage.redis.delete(stage.keys.heartbeat(held.task_id))
+        stage.redis.hset(stage.keys.task(held.task_id), "second_look_at", stage.now())
     now = stage.now()
     stage.redis.hset(stage.keys.watchdog, mapping={"swept_at": now, "judge_from": now - 1})
     stage.redis.pexpire(stage.keys.watchdog, 60_000)

@@ -34,8 +34,14 @@ class Circumstances:
     is_doubted: bool = False  # that will be its second look, since many workers fell silent together
     judge_from: int | None = None  # until when the watchdog judges no lease, after an outage
     swept_at: int | None = None  # when a watchdog swept last
+    late_from: int | None = None  # when the next sweep is so late that no watchdog seems to run
     refuses: str = ""  # why Redis takes no writes now
     usual: int | None = None  # how long tasks of its type ran lately
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a watchdog swept not long ago."""
+        return self.swept_at is not None and self.now <= (self.late_from or self.now)
 
 
 def circumstances(reads: Reads, task_id: str) -> Circumstances:
@@ -77,6 +83,7 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
         "is_doubted": score is not None and second_look_at == str(int(score)),
         "judge_from": trace.get("judge_from"),
         "swept_at": trace.get("swept_at"),
+        "late_from": trace.get("late_from"),
     }
 
 

@@ -28,7 +28,7 @@ local function judge_from(now)
   if not swept_at or not judge or now - swept_at > gap then judge = now + lease end
   -- Needs no memory, and lets the writes after it pass at a full Redis.
   redis.call("PEXPIRE", key.watchdog, 4 * lease)
-  redis.call("HSET", key.watchdog, "swept_at", now, "judge_from", judge, "actor", actor)
+  redis.call("HSET", key.watchdog, "swept_at", now, "late_from", now + gap, "judge_from", judge, "actor", actor)
   redis.call("PEXPIRE", key.watchdog, 4 * lease)
   return judge
 end

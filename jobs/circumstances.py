@@ -10,7 +10,7 @@ from .errors import GhostlessError
 from .fleet import Member, members, serving
 from .model import Entry, Task
 from .reads import Damaged, Reads
-from .scripts import milliseconds, translated
+from .scripts import milliseconds, moment, translated
 
 RECENT = 30
 """Tasks that ended last, whose durations tell how long another one may take."""
@@ -79,8 +79,8 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
         "position": None if rank is None else rank + 1,
         "pending": pending,
         "lease": lease if task.state in RUNNING and lease > 0 else None,
-        "look_at": int(score) if score is not None and task.state in RUNNING | WAITING_FOR_TIME else None,
-        "is_doubted": score is not None and second_look_at == str(int(score)),
+        "look_at": moment(score) if score is not None and task.state in RUNNING | WAITING_FOR_TIME else None,
+        "is_doubted": score is not None and second_look_at == str(moment(score)),
         "judge_from": trace.get("judge_from"),
         "swept_at": trace.get("swept_at"),
         "late_from": trace.get("late_from"),

@@ -112,7 +112,7 @@ local function take(task, now, left)
   }, now) or "moved"
 end
 
-local problem = check_types({{key.deadlines, "zset"}, {key.quarantine, "hash"}, {key.watchdog, "hash"}})
+local problem = check_types({{key.deadlines, "zset"}, {key.watchdog, "hash"}})
 if problem then return problem end
 local now = clock()
 local judge = judge_from(now)

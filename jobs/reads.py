@@ -218,7 +218,7 @@ def _published(name: str, text: str) -> Mapping[str, Any] | None:
     try:
         kind = json.loads(text)
         return kind if {"queue", "policy", "schema", "description"} <= kind.keys() else None
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         log.error("what is published of the task type %r cannot be read", name)
         return None
 

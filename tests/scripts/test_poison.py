@@ -220,6 +220,7 @@ def test_the_watchdog_tells_of_each_damaged_member_once(redis: Redis, caplog: py
     assert [] == [line for line in told if told.count(line) > 1]
     assert len(MEMBERS) == sum(line.startswith("release_due: ") for line in told) - 1
     assert any("task:\ufffd\ufffd field entries: expected a whole number, got many" in line for line in told)
+    assert all(line.isprintable() and len(line) < 2_000 for line in told), "no id writes lines of its own into the log"
 
 
 def test_poison_in_the_indices_of_states_hides_no_good_task(redis: Redis) -> None:

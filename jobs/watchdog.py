@@ -33,7 +33,6 @@ CORRECT_AGAIN = 60.0
 TELL_AGAIN = 60.0
 """Seconds after which a problem that is still there is told again."""
 
-
 LONGEST_TOLD = 1000
 """Characters of a problem that are logged."""
 

@@ -187,7 +187,7 @@ def _paused(around: Circumstances) -> _Account:
 
 
 def _unwatched(around: Circumstances) -> str:
-    return "" if around.is_watched else ", once a watchdog runs: `ghostless watchdog`"
+    return "" if around.swept_at else ", once a watchdog runs: `ghostless watchdog`"
 
 
 def _budgets(around: Circumstances) -> tuple[str, ...]:
@@ -240,10 +240,9 @@ def _stopping(around: Circumstances) -> _Account:
 def _silent(around: Circumstances) -> _Account:
     worker, now = around.task.worker_id, around.now
     why = f"its worker {worker} has gone silent: the lease of attempt {around.task.attempt} is over"
-    swept = (f"the last sweep was {distance(around.swept_at, now)}",) if around.swept_at else ()
-    evidence = (*swept, *_last_word(around))
-    if not around.is_watched:
-        return _Account(why, "nothing until a watchdog runs: `ghostless watchdog`", evidence=evidence)
+    if not around.swept_at:
+        return _Account(why, "nothing until a watchdog runs: `ghostless watchdog`")
+    evidence = (f"the last sweep was {distance(around.swept_at, now)}", *_last_word(around))
     look_at = max(around.look_at or now, around.judge_from or now)
     return _Account(why, _VERDICTS[around.is_doubted], look_at, evidence)
 

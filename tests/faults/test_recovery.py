@@ -88,7 +88,7 @@ def test_nobody_left_to_notice(client: Client, fleet: Fleet, trace: Path, end: P
 def assert_abandoned(client: Client, task_id: str) -> None:
     """Check that the lease is over, and that no watchdog sweeps."""
     around = client.look_around(task_id)
-    assert (around.lease, around.is_watched) == (None, False)
+    assert (around.lease, around.swept_at) == (None, None)
 
 
 def fetched(port: int, path: str) -> Any:

@@ -11,7 +11,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from ..statemachine import Policy
-from .errors import Fault, InvalidParams, UnknownTaskType
+from .errors import CorruptRecord, Fault, InvalidParams, UnknownTaskType
+from .names import NAME
 from .reads import Reads
 
 log = logging.getLogger("ghostless")
@@ -32,13 +33,20 @@ class PublishedType:
 
     @classmethod
     def read(cls, name: str, published: Mapping[str, Any]) -> "PublishedType":
-        """Read the published form."""
-        policy = Policy.unpack(published["policy"])
-        return cls(name, published["queue"], policy, published["schema"], published["description"])
+        """Read the published form. Raises ValueError or AttributeError for one that cannot be used."""
+        policy, queue, schema = Policy.unpack(published["policy"]), published["queue"], published["schema"]
+        if not isinstance(queue, str) or not NAME.fullmatch(queue):
+            raise ValueError(f"no name of a queue: {queue!r}")
+        if not isinstance(schema, dict):
+            raise ValueError(f"no schema: {schema!r}")
+        return cls(name, queue, policy, cast("Mapping[str, Any]", schema), str(published["description"]))
 
     def faults(self, params: object) -> list[Fault]:
-        """Return everything wrong with these params."""
-        found: list[ValidationError] = list(Draft202012Validator(self.schema).iter_errors(cast(Any, params)))
+        """Return everything wrong with these params. Raises CorruptRecord when the schema is none."""
+        try:
+            found: list[ValidationError] = list(Draft202012Validator(self.schema).iter_errors(cast(Any, params)))
+        except Exception as error:  # jsonschema has no root for what it raises at a damaged schema
+            raise CorruptRecord(f"schema of the task type {self.name}: {error}") from error
         return [Fault(_field(error), error.message[:500]) for error in found]
 
 

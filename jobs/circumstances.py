@@ -10,7 +10,7 @@ from .errors import GhostlessError
 from .fleet import Member, members, serving
 from .model import Entry, Task
 from .reads import Damaged, Reads
-from .scripts import milliseconds, translated
+from .scripts import milliseconds, moment, translated
 
 RECENT = 30
 """Tasks that ended last, whose durations tell how long another one may take."""
@@ -31,8 +31,9 @@ class Circumstances:
     pending: int = 0  # tasks in its queue
     lease: int | None = None  # what is left of it
     look_at: int | None = None  # when the watchdog looks at it next
+    is_doubted: bool = False  # that will be its second look, since many workers fell silent together
     judge_from: int | None = None  # until when the watchdog judges no lease, after an outage
-    swept_at: int | None = None  # when a watchdog swept last
+    swept_at: int | None = None  # when a watchdog swept last, unless that is so long ago that none seems to run
     refuses: str = ""  # why Redis takes no writes now
     usual: int | None = None  # how long tasks of its type ran lately
 
@@ -62,19 +63,28 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
         pipeline.zcard(keys.pending(task.queue))
         pipeline.pttl(keys.heartbeat(task.id))
         pipeline.zscore(keys.deadlines if task.state in RUNNING else keys.due, task.id)
-        time, queue, suspended, rank, pending, lease, score = pipeline.execute()
-    trace: Mapping[str, Any] = reads.watchdog() or {}
+        pipeline.hget(keys.task(task.id), "second_look_at")
+        time, queue, suspended, rank, pending, lease, score, second_look_at = pipeline.execute()
+    now = milliseconds(time)
     return {
-        "now": milliseconds(time),
+        **_watching(reads.watchdog() or {}, now),
+        "now": now,
         "queue_paused": queue == "paused",
         "suspended": bool(suspended),
         "position": None if rank is None else rank + 1,
         "pending": pending,
         "lease": lease if task.state in RUNNING and lease > 0 else None,
-        "look_at": int(score) if score is not None and task.state in RUNNING | WAITING_FOR_TIME else None,
-        "judge_from": trace.get("judge_from"),
-        "swept_at": trace.get("swept_at"),
+        "look_at": moment(score) if score is not None and task.state in RUNNING | WAITING_FOR_TIME else None,
+        "is_doubted": score is not None and second_look_at == str(moment(score)),
     }
+
+
+def _watching(trace: Mapping[str, str | int], now: int) -> dict[str, Any]:
+    """Return what the last sweep left, unless the next one is so late that no watchdog seems to run."""
+    moments = {name: value for name, value in trace.items() if isinstance(value, int)}
+    if now > moments.get("late_from", now):
+        return {}
+    return {"judge_from": moments.get("judge_from"), "swept_at": moments.get("swept_at")}
 
 
 def _refuses(reads: Reads) -> str:

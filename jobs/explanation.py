@@ -244,7 +244,13 @@ def _silent(around: Circumstances) -> _Account:
         return _Account(why, "nothing until a watchdog runs: `ghostless watchdog`")
     evidence = (f"the last sweep was {distance(around.swept_at, now)}", *_last_word(around))
     look_at = max(around.look_at or now, around.judge_from or now)
-    return _Account(why, "the watchdog takes it away from that worker", look_at, evidence)
+    return _Account(why, _VERDICTS[around.is_doubted], look_at, evidence)
+
+
+_VERDICTS = {
+    False: "the watchdog takes it away from that worker; a beat later if most of what runs has fallen silent too",
+    True: "most of what runs fell silent together, so the watchdog looks twice; then it takes it away from that worker",
+}
 
 
 def _signs_of_life(around: Circumstances) -> tuple[str, ...]:

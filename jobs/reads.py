@@ -15,7 +15,7 @@ from ..statemachine import RUNNING, STORED, State
 from .errors import CorruptRecord, TaskNotFound
 from .keys import Keys, parking
 from .model import Entry, Task
-from .scripts import translated
+from .scripts import moment, translated
 
 log = logging.getLogger("ghostless")
 
@@ -111,7 +111,7 @@ class Reads:
             for index in indices:
                 pipeline.zrevrangebyscore(index, highest, "-inf", start=0, num=number, withscores=True)
             pages = cast(list[list[tuple[str, float]]], pipeline.execute())
-        return [[Position(int(score), task_id) for task_id, score in page] for page in pages]
+        return [[Position(moment(score), task_id) for task_id, score in page] for page in pages]
 
     def _indices(self, state: State, queue: str | None) -> list[str]:
         if state is not State.PENDING or not queue:
@@ -218,7 +218,7 @@ def _published(name: str, text: str) -> Mapping[str, Any] | None:
     try:
         kind = json.loads(text)
         return kind if {"queue", "policy", "schema", "description"} <= kind.keys() else None
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         log.error("what is published of the task type %r cannot be read", name)
         return None
 

@@ -58,6 +58,8 @@ class Schedule:
             schedule.check()
         except (ValidationError, InvalidTask) as error:
             raise CorruptRecord(f"schedule {name}: {' '.join(str(error).split())}") from error
+        if schedule.name != name:  # what became of its runs would be noted elsewhere
+            raise CorruptRecord(f"schedule {name}: its record is of {schedule.name!r}")
         return schedule
 
 

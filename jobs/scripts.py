@@ -25,6 +25,9 @@ Argument = str | int | float | bytes
 Call = tuple[str, Sequence[str], Sequence[Argument]]
 """A verb, its KEYS and its ARGV."""
 
+LAST_MOMENT = 250_000_000_000_000
+"""The end of time, in ms since 1970: a moment in the year 9892, that can still be shown as a date."""
+
 _NOT_NOW = ("BUSY", "LOADING", "READONLY", "MASTERDOWN", "MISCONF", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED")
 
 
@@ -83,6 +86,11 @@ def translated() -> Generator[None]:
 def milliseconds(time: tuple[int, int]) -> int:
     """Return Redis' answer to TIME in ms."""
     return time[0] * 1000 + time[1] // 1000
+
+
+def moment(score: float) -> int:
+    """Return the score of an index in ms; for a damaged one, which may be infinite, the nearest time there is."""
+    return int(max(0, min(score, LAST_MOMENT)))
 
 
 def translate(error: RedisError) -> GhostlessError:

@@ -263,7 +263,8 @@ class Store:
         """
         gap = round(1000 * self.settings.longest_gap)
         known = "" if findings is None else json.dumps(findings)
-        arguments = (actor, BATCH, self._lease, gap, self._patience, secrets.randbits(31), known)
+        beat = round(1000 * self.settings.beat)
+        arguments = (actor, BATCH, self._lease, gap, self._patience, secrets.randbits(31), known, beat)
         looked_at, moved, to_ask, *problems = self._scripts.call("sweep", (), arguments)
         return Swept(looked_at, moved, tuple(problems), dict(zip(to_ask[::2], to_ask[1::2], strict=True)))
 

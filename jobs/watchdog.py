@@ -33,6 +33,14 @@ CORRECT_AGAIN = 60.0
 TELL_AGAIN = 60.0
 """Seconds after which a problem that is still there is told again."""
 
+LONGEST_TOLD = 1000
+"""Characters of a problem that are logged."""
+
+
+def _on_one_line(problem: str) -> str:
+    """Return what is told of a problem; what stands in Redis may be of any length and hold any characters."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in problem[:LONGEST_TOLD])
+
 
 class Watchdog:
     """The duties of one watchdog. `sweep_all` is one round; `run` repeats it until told to stop."""
@@ -121,7 +129,7 @@ class Watchdog:
         now = time.monotonic()
         if now - self._told.get(problem, -TELL_AGAIN) >= TELL_AGAIN:
             self._told = {known: at for known, at in self._told.items() if now - at < TELL_AGAIN} | {problem: now}
-            log.error("%s", problem)
+            log.error("%s", _on_one_line(problem))
 
     def run(self, stop: threading.Event) -> None:
         """Sweep until `stop` is set, whatever happens; a Redis that does not answer is waited for."""

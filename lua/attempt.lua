@@ -69,7 +69,7 @@ local function take_away(task, why, now)
     event = Event.TIMEOUT, actor = why.actor, reason = why.reason, message = why.message,
     retryable = true, asked = why.asked, fraction = why.fraction,
   }, now)
-  move.delete = {"worker_id", "token", "timeout_at", "lease", "patience"}
+  move.delete = {"worker_id", "token", "timeout_at", "lease", "patience", "second_look_at"}
   local problem = commit(move, now, {due_at = due_at})
   if problem then return problem end
   -- What a dead stock worker left: rq would take it for an abandoned job and list it as failed.

@@ -4,20 +4,27 @@
 
 local LOOK_AGAIN = 10000 -- ms until a task that could not be moved is tried again
 
+-- Returns what is to be told of it.
 local function set_aside(index, id, problem)
   redis.call("ZREM", index, id)
-  redis.call("HSET", key.quarantine, index .. " " .. id, problem)
+  quarantine(index, id, problem)
+  return problem.err or ("CORRUPT " .. index .. ": no task " .. id)
+end
+
+-- What is told each time, since nobody else looks there.
+local function problems_of_quarantine()
+  local damage = check_types({{key.quarantine, "hash"}})
+  return {damage and damage.err}
 end
 
 -- `act(task)` returns "moved", "kept" or an error reply. Returns {looked at, moved, problems...}.
 local function each_due(index, now, limit, belongs, act)
-  local moved, problems = 0, {}
+  local moved, problems = 0, problems_of_quarantine()
   local ids = redis.call("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit)
   for _, id in ipairs(ids) do
     local task, problem = read_task(id)
     if problem then
-      set_aside(index, id, problem.err or "no task of this id")
-      problems[#problems + 1] = problem.err or ("CORRUPT " .. index .. ": no task " .. id)
+      problems[#problems + 1] = set_aside(index, id, problem)
     elseif not belongs[task.state] then
       redis.call("ZREM", index, id)
     else

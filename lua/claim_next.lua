@@ -85,10 +85,7 @@ local function take_parked(queue, parked, claim, now)
     return start(task, claim, now)
   end
   leave_parking(queue, parked.type, parked.id)
-  if problem then
-    local place = parking_place(queue, parked.type)
-    redis.call("HSET", key.quarantine, place .. " " .. parked.id, problem.err or "no task of this id")
-  end
+  if problem then quarantine(parking_place(queue, parked.type), parked.id, problem) end
 end
 
 -- The head of a queue is of a type that the worker does not serve: it must hold nobody behind it.
@@ -124,7 +121,7 @@ local function take_head(queue, claim, now)
   elseif problem.err then
     -- One damaged record must not hold the queue.
     redis.call("LPOP", list)
-    redis.call("HSET", key.quarantine, list .. " " .. id, problem.err)
+    quarantine(list, id, problem)
   elseif redis.call("EXISTS", key.rq_job .. id) == 1 then
     redis.call("LMOVE", list, list .. key.rq_intermediate_suffix, "LEFT", "RIGHT")
     remember(claim, queue .. " plain " .. id)
@@ -156,9 +153,7 @@ local function claim_from(queue, claim, now)
 end
 
 local function claim_next(queues, claim)
-  local damage = check_types(
-    {{key.claim .. claim.worker_id, "string"}, {key.queues, "hash"}, {key.quarantine, "hash"}}
-  )
+  local damage = check_types({{key.claim .. claim.worker_id, "string"}, {key.queues, "hash"}})
   if damage then return damage end
   local again = repeated(claim)
   if again then return again end

@@ -45,7 +45,7 @@ local function end_attempt(task, now)
       options.at_front = true
     end
   end
-  move.delete = {"worker_id", "timeout_at", "lease", "patience"}
+  move.delete = {"worker_id", "timeout_at", "lease", "patience", "second_look_at"}
   return commit(move, now, options)
 end
 

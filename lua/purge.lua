@@ -20,7 +20,7 @@ local function delete_history(task)
   end
 end
 
-local problem = check_types({{key.retention, "zset"}, {key.quarantine, "hash"}, {key.history, "stream"}})
+local problem = check_types({{key.retention, "zset"}, {key.history, "stream"}})
   or check_ledger("purged")
 if problem then return problem end
 local now = clock()

@@ -8,7 +8,7 @@
 local actor, limit = ARGV[1], tonumber(ARGV[2])
 
 local now = clock()
-local problem = check_types({{key.due, "zset"}, {key.quarantine, "hash"}})
+local problem = check_types({{key.due, "zset"}})
 if problem then return problem end
 return each_due(key.due, now, limit, WAITING_FOR_TIME, function(task)
   local move = new_move(task)

@@ -60,13 +60,13 @@ local function correct_parked_types()
 end
 
 local problem = check_types({
-  {pending, "zset"}, {key.history, "stream"}, {list, "list"}, {in_hand_over, "list"}, {key.quarantine, "hash"},
+  {pending, "zset"}, {key.history, "stream"}, {list, "list"}, {in_hand_over, "list"},
   {key.queues, "hash"}, {key.wake .. queue, "list"}, {key.rq_queues, "set"},
 })
 if problem then return problem end
-local now, moved, problems = clock(), 0, {}
+local now, moved, problems = clock(), 0, problems_of_quarantine()
 local damage = check_types({{key.types, "hash"}, {parked, "set"}})
-if damage then problems[1] = damage.err elseif corrects_parking then correct_parked_types() end
+if damage then problems[#problems + 1] = damage.err elseif corrects_parking then correct_parked_types() end
 if redis.call("LLEN", list) > window then limit = math.min(limit, SEARCHED) end
 local oldest = redis.call("ZRANGE", pending, 0, limit - 1)
 if #oldest == 0 then
@@ -83,8 +83,7 @@ for index = #oldest, 1, -1 do -- each goes to the head, so the oldest last
   if not present[id] then
     local task, damage = read_task(id)
     if damage then
-      set_aside(pending, id, damage.err or "no task of this id")
-      problems[#problems + 1] = damage.err or ("CORRUPT " .. pending .. ": no task " .. id)
+      problems[#problems + 1] = set_aside(pending, id, damage)
     elseif task.state ~= State.PENDING or task.queue ~= queue then
       redis.call("ZREM", pending, id)
     else

@@ -7,14 +7,18 @@
 --         that carry no terms of their worker
 -- ARGV[6] seed for the jitter
 -- ARGV[7] what workers answered that were asked for their health, JSON object worker -> text; empty before any was
+-- ARGV[8] beat, ms: the time between two looks at tasks that seem lost together
 -- returns number looked at, number moved, workers to ask before they are judged (name, address, ...), then what was
 --   wrong with the others
 -- appends TIMEOUT, with RETRY or GIVE_UP
 
 local actor, limit = ARGV[1], tonumber(ARGV[2])
 local lease, gap, patience, seed = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local findings = ARGV[7] ~= "" and cjson.decode(ARGV[7])
+local findings, beat = ARGV[7] ~= "" and cjson.decode(ARGV[7]), tonumber(ARGV[8])
 math.randomseed(seed)
+
+local SAMPLE = 100 -- running tasks by which it is told whether many fell silent together: all, or so many at random
+local FEW = 3 -- tasks that may fall silent together, whatever their share
 
 -- Nobody swept for a while: Redis was down or stalled, and workers may not have reached it either. Then no lease
 -- is judged until one full lease has passed.
@@ -24,7 +28,7 @@ local function judge_from(now)
   if not swept_at or not judge or now - swept_at > gap then judge = now + lease end
   -- Needs no memory, and lets the writes after it pass at a full Redis.
   redis.call("PEXPIRE", key.watchdog, 4 * lease)
-  redis.call("HSET", key.watchdog, "swept_at", now, "judge_from", judge, "actor", actor)
+  redis.call("HSET", key.watchdog, "swept_at", now, "late_from", now + gap, "judge_from", judge, "actor", actor)
   redis.call("PEXPIRE", key.watchdog, 4 * lease)
   return judge
 end
@@ -55,7 +59,44 @@ local function judged_from(task, judge)
   return judge + math.max(0, (task.lease or lease) - lease)
 end
 
+-- Whether more than half of what runs has fallen silent. A worker that is well has its lease renewed before half of
+-- it is over: so those count too whose lease will end a little later, as they beat at other moments.
+local function many_fell_silent()
+  local running, silent = 0, 0
+  for _, id in ipairs(redis.call("ZRANDMEMBER", key.deadlines, SAMPLE)) do
+    local stored = redis.pcall("HMGET", key.task .. id, "state", "lease")
+    if RUNNING[stored[1]] then
+      running = running + 1
+      local half = (tonumber(stored[2]) or lease) / 2
+      if redis.call("PTTL", key.heartbeat .. id) < half then silent = silent + 1 end
+    end
+  end
+  return silent > FEW and 2 * silent > running
+end
+
+local together -- told once a sweep, and only when a lease is over
+
+-- When a task without a lease is judged: now, or a beat after the first look where many fell silent together. It is
+-- noted in the task, so that any watchdog makes the second look. A note that is too old is of an earlier silence.
+local function doubted_until(task, now)
+  local own = task.lease or lease
+  local noted = tonumber(redis.call("HGET", key.task .. task.id, "second_look_at"))
+  if noted and now < noted + math.max(own, lease) / 2 then return noted end
+  if together == nil then together = many_fell_silent() end
+  if not together then return now end
+  local second_look_at = now + math.floor(beat * math.max(1, own / lease))
+  redis.call("HSET", key.task .. task.id, "second_look_at", second_look_at)
+  return second_look_at
+end
+
+-- When a task is to be looked at again; no later than now when it is to be taken away.
 -- `left`: ms that the worker's lease still lasts.
+local function look_at(task, now, left, judge)
+  if left > 0 then return math.min(now + left, overdue_from(task)) end
+  local judged = judged_from(task, judge)
+  return now < judged and judged or doubted_until(task, now)
+end
+
 local function take(task, now, left)
   if must_ask_first(task) then return "kept" end
   local reason, message = Reason.HEARTBEAT_LOST, "no heartbeat from worker " .. (task.worker_id or "?")
@@ -71,16 +112,15 @@ local function take(task, now, left)
   }, now) or "moved"
 end
 
-local problem = check_types({{key.deadlines, "zset"}, {key.quarantine, "hash"}, {key.watchdog, "hash"}})
+local problem = check_types({{key.deadlines, "zset"}, {key.watchdog, "hash"}})
 if problem then return problem end
 local now = clock()
 local judge = judge_from(now)
 local swept = each_due(key.deadlines, now, limit, RUNNING, function(task)
-  local left, overdue = redis.call("PTTL", key.heartbeat .. task.id), overdue_from(task)
-  local judged = judged_from(task, judge)
-  if now >= (left > 0 and overdue or judged) then return take(task, now, left) end
-  local look_at = left > 0 and math.min(now + left, overdue) or judged
-  redis.call("ZADD", key.deadlines, look_at, task.id)
+  local left = redis.call("PTTL", key.heartbeat .. task.id)
+  local again = look_at(task, now, left, judge)
+  if again <= now then return take(task, now, left) end
+  redis.call("ZADD", key.deadlines, again, task.id)
   return "kept"
 end)
 table.insert(swept, 3, to_ask)

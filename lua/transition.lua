@@ -70,6 +70,12 @@ local function read_task(id)
   return task
 end
 
+-- Keeps what is wrong with a member that is taken out of an index or a queue. The damage is beside the good ones, and
+-- must not keep them from their turn: no more may a quarantine that is none.
+local function quarantine(place, id, problem)
+  redis.pcall("HSET", key.quarantine, place .. " " .. id, problem.err or "no task of this id")
+end
+
 local function reply(word, task)
   return {word, "id", task.id, "state", task.state, "attempt", task.attempt, "entry", task.entry or ""}
 end

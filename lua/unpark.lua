@@ -35,9 +35,9 @@ end
 local function give_back(queue, parked)
   local task, problem = read_task(parked.id)
   local place = parking_place(queue, parked.type)
-  if problem then set_aside(place, parked.id, problem.err or "no task of this id") end
+  local told = problem and set_aside(place, parked.id, problem)
   leave_parking(queue, parked.type, parked.id)
-  if problem then return problem.err or ("CORRUPT " .. place .. ": no task " .. parked.id) end
+  if told then return told end
   if task.state ~= State.PENDING or task.queue ~= queue or task.type ~= parked.type then return "dropped" end
   redis.call("HDEL", key.task .. task.id, "parked_at", "unticketed_at")
   push_ticket(task, true)
@@ -51,9 +51,9 @@ local function check_queue(queue)
   return problem
 end
 
-local problem = check_types({{key.queues, "hash"}, {key.quarantine, "hash"}})
+local problem = check_types({{key.queues, "hash"}})
 if problem then return problem end
-local number, moved, problems = 0, 0, {}
+local number, moved, problems = 0, 0, problems_of_quarantine()
 
 local function give_back_in(queue)
   local found, parked = youngest_parked(queue, limit - moved)

@@ -53,7 +53,7 @@ class Fleet:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
-                env=self._environment(),
+                env=self.surroundings,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -64,7 +64,9 @@ class Fleet:
         self.processes.append(process)
         return process
 
-    def _environment(self) -> dict[str, str]:
+    @property
+    def surroundings(self) -> dict[str, str]:
+        """The environment of the processes."""
         return {
             **os.environ,
             **QUICK,

@@ -49,7 +49,7 @@ def described(around: Circumstances) -> list[tuple[str, str]]:
         ("type", task.type),
         ("params", value(task.params)),
         ("queue", task.queue),
-        ("worker", task.worker_id or ""),
+        ("worker", _worker(around)),
         ("owner", task.owner or ""),
         ("metadata", value(task.metadata)),
         ("submitted", when(task.submitted_at, now)),
@@ -75,6 +75,11 @@ def _progress(task: Task, now: int) -> str:
     if task.progress_at is None:
         return ""
     return " · ".join(filter(None, [percent(task.progress), task.message, distance(task.progress_at, now)]))
+
+
+def _worker(around: Circumstances) -> str:
+    name = around.task.worker_id or ""
+    return f"{name}, which has gone silent" if name and around.lease is None else name
 
 
 def _attempts(task: Task) -> str:

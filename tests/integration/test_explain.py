@@ -42,6 +42,19 @@ def test_a_running_task(client: Client, hand: Hand, redis: Redis) -> None:
     assert told.next_at is not None
 
 
+def test_a_watchdog_that_stopped(client: Client, hand: Hand, redis: Redis) -> None:
+    """A trace of one that swept too long ago, or that cannot be read, promises nothing."""
+    task_id, keys = client.submit("work").task_id, client.store.keys
+    hand.start()
+    redis.delete(keys.heartbeat(task_id))
+    client.store.sweep("watchdog:test")
+    for trace in ({"late_from": 1}, {"late_from": "soon", "swept_at": "yesterday", "judge_from": "inf"}):
+        redis.hset(keys.watchdog, mapping=trace)
+        told = client.explain(task_id)
+        assert "nothing until a watchdog runs" in told.next
+        assert told.next_at is None
+
+
 def test_a_retry_names_what_failed(client: Client, hand: Hand) -> None:
     """The cause of the last attempt is the reason of the wait."""
     task_id = client.submit("work").task_id

@@ -44,11 +44,12 @@ def begin_and_die(raw: Redis, store: Store, index: int) -> None:
 
 
 def lose_leases(store: Store, ids: list[str]) -> None:
-    """Let every lease be over, and the watchdog see it."""
+    """Let every lease be over, and the watchdog see it for the second time."""
     seconds, _ = store.redis.time()  # type: ignore[misc]
     for task_id in ids:
         store.redis.delete(store.keys.heartbeat(task_id))
         store.redis.zadd(store.keys.deadlines, {task_id: 0})
+        store.redis.hset(store.keys.task(task_id), "second_look_at", seconds * 1000)
     store.redis.hset(store.keys.watchdog, mapping={"swept_at": seconds * 1000, "judge_from": 0})
     assert store.sweep("watchdog").moved == len(ids)
 

@@ -191,7 +191,8 @@ def test_a_damaged_schedule_holds_no_other(
     ]  # fmt: skip
     damaged = {f"readable{number}": json.dumps(whole | fields) for number, fields in enumerate(wrong)}
     redis.hset(client.store.keys.schedules, mapping={"a": "no JSON", "b": '{"recurrence": 7}', "c": "{}", **damaged})
-    assert 9 == sum(isinstance(found, CorruptRecord) for found in schedules.all()[0].values())
+    redis.hset(client.store.keys.schedules, mapping={b"\xff": b"\xff", "d": "[" * 100_000, "": json.dumps(whole)})
+    assert 12 == sum(isinstance(found, CorruptRecord) for found in schedules.all()[0].values())
     schedules.put(schedule())
     late(schedules, 100)
     assert 1 == scheduler.submit_due()

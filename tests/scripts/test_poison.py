@@ -4,15 +4,26 @@ from collections.abc import Callable
 
 import pytest
 from audit import audit
+from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.errors import CorruptRecord
 from ghostless.jobs.messages import Claimed, NothingToClaim, Swept
-from ghostless.statemachine import State
+from ghostless.jobs.model import Task
+from ghostless.jobs.reads import Damaged
+from ghostless.jobs.settings import Settings
+from ghostless.jobs.watchdog import Watchdog
+from ghostless.statemachine import STORED, State
 from redis import Redis
 from scripts.seeding import BY_WATCHDOG, OTHER_TYPE, QUEUE, TYPE, Scene, claimed, ending, scene, submission, wish
 from scripts.snapshot import difference, snapshot
 
 GOOD = 20
-MEMBERS = [b"gone", b"wrong-type", b"no-number", b"no-state", b"\xff\xfe", b"no-policy"]
+WRONG_TYPES: dict[bytes, Callable[[Redis, bytes], object]] = {
+    b"a-string": lambda redis, key: redis.set(key, "text"),
+    b"a-list": lambda redis, key: redis.rpush(key, "text"),
+    b"a-set": lambda redis, key: redis.sadd(key, "text"),
+    b"a-zset": lambda redis, key: redis.zadd(key, {"text": 1}),
+    b"a-stream": lambda redis, key: redis.xadd(key, {"text": 1}),
+}
 TASK = {
     "type": "demo.add",
     "queue": QUEUE,
@@ -23,18 +34,29 @@ TASK = {
 }
 BROKEN: dict[bytes, dict[str, str]] = {
     b"no-number": {"attempt": "one"},
+    b"not-a-number": {"attempt": "nan"},
     b"no-state": {"state": "NOWHERE"},
     b"\xff\xfe": {"entries": "many"},
     b"no-policy": {"policy": "forever"},
+    b"no-time": {"entered_at": "inf"},
+    b"with a space and\na line": {"losses": "-1"},
+}
+MISSING = [b"gone", b"", b"gone \xc3\x28", b"g" * 5_000]
+MEMBERS = [*MISSING, *WRONG_TYPES, *BROKEN]
+SCORES = {
+    "the lowest": list(range(len(MEMBERS))),
+    "no times": [float("-inf"), -1e300, -1, 0, 5e-324] * len(MEMBERS),
+    "among the good ones": [1_000 + number for number in range(len(MEMBERS))],
 }
 
 
 def poison(stage: Scene, state: State) -> None:
-    """Write the damaged records: one is missing, one is no hash, the others have a field that cannot be read."""
-    stage.redis.set(stage.keys.task("wrong-type"), "text")
+    """Write the damaged records: some are missing, some are no hash, the others have a field that cannot be read."""
+    prefix = stage.keys.task("").encode()
+    for member, write in WRONG_TYPES.items():
+        write(stage.redis, prefix + member)
     for member, fields in BROKEN.items():
-        name = stage.keys.task("").encode() + member
-        stage.redis.hset(name, mapping={**TASK, "state": state, **fields})
+        stage.redis.hset(prefix + member, mapping={**TASK, "state": state, **fields})
 
 
 def clear_poison(stage: Scene) -> None:
@@ -52,10 +74,11 @@ def submit_good(stage: Scene, delay: int = 0, retention: int = 60_000) -> list[s
 
 
 def make_all_lost(stage: Scene) -> None:
-    """Start every task and let every lease be over."""
+    """Start every task and let every lease be over; the watchdog has looked once."""
     for number in range(GOOD):
         held = claimed(stage.store, wish(f"w{number}", f"{number:02x}")).held
         stage.redis.delete(stage.keys.heartbeat(held.task_id))
+        stage.redis.hset(stage.keys.task(held.task_id), "second_look_at", stage.now())
     now = stage.now()
     stage.redis.hset(stage.keys.watchdog, mapping={"swept_at": now, "judge_from": now - 1})
     stage.redis.pexpire(stage.keys.watchdog, 60_000)
@@ -82,9 +105,10 @@ CASES: list[tuple[str, Callable[[Scene], None], Callable[[Scene], Swept], State,
 ]
 
 
+@pytest.mark.parametrize("scores", SCORES)
 @pytest.mark.parametrize(("index", "prepare", "step", "after", "delay"), CASES, ids=[case[0] for case in CASES])
 def test_poison_at_the_lowest_scores_keeps_nobody_from_their_turn(
-    redis: Redis, index: str, prepare: Callable, step: Callable, after: State, delay: int
+    redis: Redis, index: str, prepare: Callable, step: Callable, after: State, delay: int, scores: str
 ) -> None:
     """One step moves every good task, takes every damaged member out of the index, and reports each (B07)."""
     stage = scene(redis)
@@ -95,7 +119,7 @@ def test_poison_at_the_lowest_scores_keeps_nobody_from_their_turn(
         if not index.startswith("pending"):
             redis.zadd(name, {task_id: 1000 + number}, xx=True)
     poison(stage, State.PENDING)
-    redis.zadd(name, {member: number for number, member in enumerate(MEMBERS)})
+    redis.zadd(name, dict(zip(MEMBERS, SCORES[scores], strict=False)))
 
     swept = step(stage)
 
@@ -118,9 +142,10 @@ def test_poison_at_the_head_of_a_queue_does_not_hold_the_queue(redis: Redis) -> 
     got = [claimed(stage.store, wish(f"w{number}", f"{number:02x}")).held.task_id for number in range(GOOD)]
     assert ids == got
     assert NothingToClaim("empty") == stage.store.claim(wish("late", "ff"))
-    assert len(MEMBERS) - 1 == redis.hlen(stage.keys.quarantine)  # a ticket of nothing at all is no damage
+    damaged = len(MEMBERS) - len(MISSING)  # a ticket of nothing at all is no damage
+    assert damaged == redis.hlen(stage.keys.quarantine)
     clear_poison(stage)
-    assert [] == audit(redis, stage.keys, ids, quarantined=len(MEMBERS) - 1)
+    assert [] == audit(redis, stage.keys, ids, quarantined=damaged)
 
 
 @pytest.mark.parametrize("way", ["claim", "unpark"])
@@ -140,6 +165,89 @@ def test_poison_among_the_parked_keeps_nobody_from_their_turn(redis: Redis, way:
     assert len(MEMBERS) == redis.hlen(stage.keys.quarantine)
     clear_poison(stage)
     assert [] == audit(redis, stage.keys, ids, quarantined=len(MEMBERS))
+
+
+@pytest.mark.parametrize(("index", "prepare", "step", "after", "delay"), CASES, ids=[case[0] for case in CASES])
+def test_a_quarantine_that_is_none_keeps_nobody_from_their_turn(
+    redis: Redis, index: str, prepare: Callable, step: Callable, after: State, delay: int
+) -> None:
+    """The good ones move and the damaged leave the index; each is told, and that they could not be noted."""
+    stage = scene(redis)
+    ids = submit_good(stage, delay)
+    prepare(stage)
+    name = f"{stage.keys.prefix}{index}"
+    if not index.startswith("pending"):
+        redis.zadd(name, {task_id: 1000 for task_id in ids}, xx=True)
+    poison(stage, State.PENDING)
+    redis.zadd(name, dict.fromkeys(MEMBERS, 1))
+    redis.set(stage.keys.quarantine, "no hash")
+    swept = step(stage)
+    assert GOOD == swept.moved
+    assert len(MEMBERS) + 1 == len(swept.problems)
+    assert f"CORRUPT {stage.keys.quarantine}: expected hash, got string" == swept.problems[0]
+    assert [] == [member for member in MEMBERS if redis.zscore(name, member) is not None]
+    assert "no hash" == redis.get(stage.keys.quarantine)
+
+
+@pytest.mark.parametrize("parked", [False, True], ids=["in the list", "parked"])
+def test_a_quarantine_that_is_none_keeps_no_worker_from_its_tasks(redis: Redis, parked: bool) -> None:
+    """Each claim gets a good task, and the damaged ones leave the queue."""
+    stage = scene(redis)
+    ids = submit_good(stage)
+    poison(stage, State.PENDING)
+    if parked:
+        stage.store.claim(wish("w", "ee", OTHER_TYPE))
+        redis.zadd(stage.keys.parked(f"{QUEUE}:{TYPE}"), dict.fromkeys(MEMBERS, 1))
+    else:
+        redis.lpush(stage.keys.rq_queue(QUEUE), *MEMBERS)
+    redis.set(stage.keys.quarantine, "no hash")
+    got = [claimed(stage.store, wish(f"w{number}", f"{number:02x}")).held.task_id for number in range(GOOD)]
+    assert ids == got
+    assert NothingToClaim("empty") == stage.store.claim(wish("late", "ff"))
+
+
+def test_the_watchdog_tells_of_each_damaged_member_once(redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
+    """Its log names the index and what is wrong, whatever bytes the id has, and does not repeat it each second."""
+    stage = scene(redis)
+    submit_good(stage, 60_000)
+    poison(stage, State.SCHEDULED)
+    redis.zadd(stage.keys.due, dict.fromkeys(MEMBERS, 1))
+    redis.set(stage.keys.quarantine, "no hash")
+    watchdog = Watchdog(stage.store)
+    for _ in range(3):
+        watchdog.sweep_all()
+    told = [record.getMessage() for record in caplog.records]
+    assert [] == [line for line in told if told.count(line) > 1]
+    assert len(MEMBERS) == sum(line.startswith("release_due: ") for line in told) - 1
+    assert any("task:\ufffd\ufffd field entries: expected a whole number, got many" in line for line in told)
+    assert all(line.isprintable() and len(line) < 2_000 for line in told), "no id writes lines of its own into the log"
+
+
+def test_poison_in_the_indices_of_states_hides_no_good_task(redis: Redis) -> None:
+    """Listings show what is damaged as damaged, at whatever score; who holds what, and explain, pass over it."""
+    stage = scene(redis)
+    ids = submit_good(stage)
+    held = claimed(stage.store, wish("w1", "01")).held
+    poison(stage, State.PROCESSING)
+    scores = [float("inf"), float("-inf"), -1, 1e300] * len(MEMBERS)
+    for state in STORED:
+        redis.zadd(stage.keys.state(state), dict(zip(MEMBERS, scores, strict=False)))
+    redis.zadd(stage.keys.deadlines, {held.task_id: float("inf")})
+    client = Client(Settings(), redis)
+    for state in (State.PENDING, State.PROCESSING):
+        shown = client.list(Filter(state=state), limit=100).tasks
+        good = [task.id for task in shown if isinstance(task, Task)]
+        assert sorted(good) == sorted(ids[1:] if state is State.PENDING else ids[:1])
+        assert len(MEMBERS) == sum(isinstance(task, Damaged) for task in shown)
+    page, seen = client.list(Filter(state=State.PENDING), limit=7), 0
+    while page.cursor:
+        seen += len(page.tasks)
+        page = client.list(Filter(state=State.PENDING), limit=7, cursor=page.cursor)
+    assert seen + len(page.tasks) >= GOOD - 1
+    assert {held.task_id: 1} == client.reads.held_by("w1")
+    assert "runs attempt 1" in client.explain(held.task_id).why
+    redis.delete(stage.keys.heartbeat(held.task_id))
+    assert "gone silent" in client.explain(held.task_id).why
 
 
 def test_a_task_that_cannot_be_moved_is_put_further_back(redis: Redis) -> None:

@@ -238,6 +238,7 @@ def test_many_watchdogs_take_each_task_away_once(redis: Redis) -> None:
         held = claimed(stage.store, wish(task_id, "aa")).held
         redis.delete(stage.keys.heartbeat(held.task_id))
         redis.zadd(stage.keys.deadlines, {task_id: 0})
+        redis.hset(stage.keys.task(task_id), "second_look_at", stage.now())
     swept_before(stage, 0)
     with ThreadPoolExecutor(8) as pool:
         moved = list(pool.map(lambda _: sweep(stage), range(8)))

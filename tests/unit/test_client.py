@@ -119,6 +119,29 @@ def test_an_unknown_type_is_told_with_its_likeness(ready: Client) -> None:
         ready.submit("something.else")
 
 
+PUBLISHED = {"queue": "q", "policy": Policy().pack(), "schema": {}, "description": ""}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *("", "null", "7", "[]", "{}", "{", "[" * 100_000, b"\xff"),
+        *({"queue": None}, {"queue": ""}, {"queue": "a b"}, {"policy": 7}, {"policy": "1e400"}),
+        *({"schema": 7}, {"schema": {"type": "nothing"}}, {"schema": {"$ref": "#/nowhere"}}),
+    ],
+    ids=lambda damage: str(damage)[:20],
+)
+def test_a_damaged_type_keeps_nobody_from_the_others(ready: Client, redis: Redis, damage: Any) -> None:
+    """What cannot be read of one published type is refused when it is asked for; the others are served."""
+    text = json.dumps({**PUBLISHED, **damage}) if isinstance(damage, dict) else damage
+    redis.hset(ready.store.keys.types, mapping={"damaged": text, b"\xfe": text})
+    assert ready.submit("demo.add", {"a": 1})
+    assert "demo.add" in ready.types()
+    assert () == ready.store.requeue("watchdog", "q").problems
+    with pytest.raises((UnknownTaskType, CorruptRecord), match="damaged"):
+        ready.submit("damaged")
+
+
 def test_what_is_published_later_counts_at_once(ready: Client) -> None:
     """What a client remembers never refuses a submit: it reads again before it says no."""
     ready.submit("demo.add", {"a": 1})

@@ -99,6 +99,7 @@ def test_every_state_is_explained(state: State) -> None:
             "its worker stops it after 30 s without progress, or at its timeout or later, at most 2 h from its start",
         ),
         (State.PROCESSING, {"lease": None}, "w1 has gone silent", "the watchdog takes it away"),
+        (State.PROCESSING, {"lease": None, "is_doubted": True}, "w1 has gone silent", "the watchdog looks twice"),
         (State.PROCESSING, {"lease": None, "swept_at": None}, "gone silent", "`ghostless watchdog`"),
         (
             State.CANCELLING,
@@ -139,6 +140,7 @@ def test_the_reason_and_the_next_step(state: State, facts: dict[str, Any], why: 
         (State.PROCESSING, {}, NOW + 600_000),
         (State.PROCESSING, {"lease": None, "look_at": NOW + 700}, NOW + 700),
         (State.PROCESSING, {"lease": None, "look_at": NOW + 700, "judge_from": NOW + 9_000}, NOW + 9_000),
+        (State.PROCESSING, {"lease": None, "look_at": NOW - 700, "swept_at": None}, None),
         (State.SUCCESS, {}, NOW - 30_000 + Policy().retention),
         (State.PENDING, {}, None),
         (State.PAUSED, {}, None),

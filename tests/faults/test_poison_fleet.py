@@ -1,0 +1,81 @@
+"""Poison in every index at once, under a real watchdog and a real worker: the good tasks move, and the bad are told."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from acceptance.conftest import assert_clean, story
+from fleet import Fleet
+from ghostless.jobs.client import Client
+from ghostless.statemachine import STORED, State
+from helpers import eventually, expect
+from scripts.seeding import scene
+from scripts.test_poison import MEMBERS, MISSING, clear_poison, poison
+
+pytestmark = pytest.mark.slow
+
+SWEPT = ("due", "deadlines", "retention", "pending:default")
+PARKED = "parked:default:life.once"
+
+
+def spread(client: Client) -> None:
+    """Put each damaged member at the front of every index and list, and damage what the whole database shares."""
+    redis, keys = client.store.redis, client.store.keys
+    poison(scene(redis), State.PENDING)
+    for index in (*SWEPT, PARKED, *(f"state:{state}" for state in STORED)):
+        redis.zadd(keys.prefix + index, {member: -number for number, member in enumerate(MEMBERS)})
+    redis.sadd(keys.parked_types("default"), "life.once")
+    redis.lpush(keys.rq_queue("default"), *MEMBERS)
+    redis.hset(keys.queues, mapping={b"\xff": b"\xff", "gone": "perhaps", "": ""})
+    redis.hset(keys.types, mapping={"broken": "{", b"\xff": "[]"})
+    redis.hset(keys.watchdog, mapping={"swept_at": "yesterday", "judge_from": "inf"})
+
+
+def test_poison_everywhere(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
+    """Tasks behind the poison end once each, what is damaged is in quarantine and in the log, and no process ends.
+
+    Then the quarantine itself is damaged, and the same again: the log alone tells then.
+    """
+    serving()
+    redis, keys = client.store.redis, client.store.keys
+    spread(client)
+    ids = submit_all(client, trace)
+    eventually(lambda: assert_none_left(client, ids), seconds=30)
+    assert all(len(line) < 2_000 for line in fleet.logs().splitlines())
+    in_lists = len(MEMBERS) - len(MISSING)  # a ticket of nothing at all is no damage
+    assert redis.hlen(keys.quarantine) == (len(SWEPT) + 1) * len(MEMBERS) + in_lists
+    told = fleet.logs()
+    assert all(f"{duty}: CORRUPT" in told for duty in ("release_due", "sweep_deadlines", "purge", "requeue_missing"))
+    redis.delete(keys.quarantine)
+    redis.set(keys.quarantine, "no hash")
+    spread(client)
+    ids += submit_all(client, trace)
+    eventually(lambda: assert_none_left(client, ids), seconds=30)
+    assert f"CORRUPT {keys.quarantine}: expected hash, got string" in fleet.logs()
+    assert [process.poll() for process in fleet.processes] == [None, None]
+    assert [story(client, task_id) for task_id in ids] == [["SUBMIT", "RELEASE", "START", "COMPLETE"]] * len(ids)
+    tidy_up(client)
+    assert_clean(client, fleet, *ids)
+
+
+def submit_all(client: Client, trace: Path) -> list[str]:
+    """Submit good tasks that wait a moment first."""
+    return [client.submit("life.once", {"trace": str(trace)}, delay=0.2).task_id for _ in range(20)]
+
+
+def assert_none_left(client: Client, ids: list[str]) -> None:
+    """Check that all ended, and that no damaged member is left in an index that is watched."""
+    redis, keys = client.store.redis, client.store.keys
+    assert {client.get(task_id).state for task_id in ids} == {State.SUCCESS}
+    left = {index: redis.zmscore(keys.prefix + index, MEMBERS) for index in (*SWEPT, PARKED)}
+    assert set().union(*left.values()) == {None}, left
+    expect(redis.llen(keys.rq_queue("default")) == 0)
+
+
+def tidy_up(client: Client) -> None:
+    """Remove the damage that is for the audit to find, so that it can look at the good tasks."""
+    redis, keys = client.store.redis, client.store.keys
+    clear_poison(scene(redis))
+    for state in STORED:
+        redis.zrem(keys.state(state), *MEMBERS)
+    redis.delete(keys.quarantine)

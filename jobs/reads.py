@@ -19,7 +19,7 @@ from .scripts import translated
 
 log = logging.getLogger("ghostless")
 
-BULKY = ("params", "metadata", "result", "error")
+BULKY = ("params", "metadata", "depends_on", "result", "error")
 _ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 

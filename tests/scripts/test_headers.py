@@ -24,13 +24,14 @@ WORDS = {
     "missing",
     "conflict",
     "purged",
+    "unknown",
     "claimed",
     "plain",
     "empty",
     "suspended",
     "more",
 }
-BATCH = {"unpark", "release", "sweep", "requeue", "purge"}
+BATCH = {"unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"}
 
 
 def header(part: str) -> str:

@@ -90,7 +90,7 @@ class Keys:
 
     @property
     def due(self) -> str:
-        """zset: SCHEDULED and RETRY_WAITING tasks, and BLOCKED ones that have a time too, by the time of their release."""
+        """zset: SCHEDULED and RETRY_WAITING tasks, and BLOCKED ones with a time, by the time that ends their wait."""
         return f"{self.prefix}due"
 
     @property

@@ -196,6 +196,11 @@ class Reads:
         with translated():
             return cast(list[str], self.redis.lrange(self.keys.log(task_id), 0, -1))
 
+    def unmet(self, task_id: str) -> list[str]:
+        """Return the ids of the tasks that a BLOCKED task still waits for."""
+        with translated():
+            return sorted(cast(set[str], self.redis.smembers(self.keys.unmet(task_id))))
+
     def checkpoint(self, task_id: str) -> Any:
         """Return what the last attempt saved to go on from; None when it saved nothing."""
         with translated():

@@ -176,7 +176,7 @@ class Store:
         try:
             task = Task.from_fields(task_id, stored)
             saved = _saved(task_id, checkpoint)
-            results = _read_results(*dependencies) if dependencies else {}
+            results = _read_results(dependencies)
             return Claimed(held, task, _read_json("params", params, "{}"), saved, asked_at, results)
         except CorruptRecord as error:
             # No worker can run it: the attempt ends here, or the task would come to each worker in turn.
@@ -305,7 +305,8 @@ def _saved(task_id: str, checkpoint: str | RedisError | None) -> Any:
         return None
 
 
-def _read_results(depends_on: str | RedisError | None, texts: Sequence[str | None] | int) -> Mapping[str, Any] | int:
+def _read_results(dependencies: Sequence[Any]) -> Mapping[str, Any] | int:
+    depends_on, texts = dependencies or (None, ())
     ids = _read_json("depends_on", depends_on, "[]")
     if isinstance(texts, int):
         return texts

@@ -18,7 +18,6 @@ from .messages import Submission
 from .names import ID, NAME
 from .values import InvalidValue, shown, to_json
 
-
 MOST_DEPENDENCIES = 100
 """Tasks that one task may depend on."""
 

@@ -3,8 +3,6 @@
 local CLAIM_TTL = 60000 -- ms that a repeated claim is recognised
 local LOOK_AT_MOST = 100 -- tickets passed over in one call: of ended tasks, and of types that the worker does not serve
 
-local RESULTS_AT_MOST = 2 ^ 20 -- bytes of the results of its dependencies that a task gets
-
 -- A value that cannot be read is answered as an error in its place: the task is started by then.
 local function value_of(name)
   local value = redis.pcall("GET", name)
@@ -20,7 +18,7 @@ local function results_of(ids)
     local length = redis.pcall("STRLEN", names[index])
     size = size + (type(length) == "number" and length or 0)
   end
-  return size > RESULTS_AT_MOST and size or redis.call("MGET", unpack(names))
+  return size > RESULTS_LIMIT and size or redis.call("MGET", unpack(names))
 end
 
 local function claimed(task)

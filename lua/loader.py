@@ -45,6 +45,9 @@ TICKET_FUNCTION = "ghostless.jobs.ticket.run"
 WAKE_HINTS = 100
 """Most hints kept for the idle workers of one queue."""
 
+RESULTS_LIMIT = 1024 * 1024
+"""Bytes of the results of its dependencies that an attempt gets."""
+
 _USES = re.compile(r"^-- uses (.+)$", re.MULTILINE)
 
 
@@ -79,6 +82,7 @@ def prelude(names: Mapping[str, str]) -> str:
             f"local POLICY = {{{', '.join(_policy_fields())}}}",
             f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
             f"local WAKE_HINTS = {WAKE_HINTS}",
+            f"local RESULTS_LIMIT = {RESULTS_LIMIT}",
             _local("key", names),
         ]
     )

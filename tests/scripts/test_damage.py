@@ -13,6 +13,7 @@ from ghostless.statemachine import Event, State
 from redis import Redis
 from scripts.seeding import (
     ALL,
+    DEPENDENCY,
     ID,
     OTHER_TYPE,
     PARK,
@@ -130,7 +131,8 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
     elif carrier.verb in BATCH:
         problems = [raised] if raised else stage.store.reply[2:]
         assert any(key in problem for problem in problems), where
-        postponed = {stage.keys.task(ID)} if carrier.verb == "requeue" else set()  # when it is looked at again
+        # When it is looked at again, and that a task whose dependents cannot be read has none.
+        postponed = {"requeue": {stage.keys.task(ID)}, "settle": {stage.keys.task(DEPENDENCY)}}.get(carrier.verb, set())
         assert changed <= {*indices(stage), stage.keys.quarantine, stage.keys.watchdog, *postponed}, where
     elif word == "empty":
         assert [key in problem for problem in stage.redis.hvals(stage.keys.quarantine)] == [True], where
@@ -144,7 +146,16 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
 def indices(stage: Scene) -> set[str]:
     """Return the indices that a batch takes a damaged member from, or puts it further back in."""
     keys = stage.keys
-    return {keys.due, keys.deadlines, keys.retention, keys.pending(QUEUE), keys.rq_queue(QUEUE), *parking(keys)}
+    blocked = {keys.settling, keys.dependents(DEPENDENCY), keys.state(State.BLOCKED)}
+    return {
+        keys.due,
+        keys.deadlines,
+        keys.retention,
+        keys.pending(QUEUE),
+        keys.rq_queue(QUEUE),
+        *parking(keys),
+        *blocked,
+    }
 
 
 def parking(keys: Keys) -> set[str]:

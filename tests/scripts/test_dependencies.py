@@ -1,4 +1,4 @@
-"""Tasks that wait for tasks: what each end means for those that wait, in the same script, and what is left for later."""
+"""Tasks that wait for tasks: what each end means for those that wait, at once, and what is left for later."""
 
 import random
 import threading
@@ -494,7 +494,7 @@ def test_a_damaged_index_of_dependents_keeps_nobody_waiting(backend: Redis) -> N
 
 
 def test_one_that_cannot_be_moved_now_is_moved_later(backend: Redis) -> None:
-    """A queue of a wrong type keeps its task from being released; once it is right, the look at BLOCKED ones does it."""
+    """A queue of a wrong type keeps its task from its release; once it is right, the look at BLOCKED ones does it."""
     stage = scene(backend)
     put(stage, State.PROCESSING)
     wait_for(stage, "t2", ID, queue="q2")

@@ -9,11 +9,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice, takewhile
+from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
 from .errors import Fault, InvalidTask
+
+Misfire = Literal["skip", "once", "all"]
+"""What becomes of runs that nobody was there for."""
+
+Overlap = Literal["allow", "skip"]
+"""Whether a run may begin while the one before is not over."""
+
+MISFIRES: tuple[Misfire, ...] = ("skip", "once", "all")
+OVERLAPS: tuple[Overlap, ...] = ("allow", "skip")
 
 SHORTEST_INTERVAL = 1_000
 """Milliseconds between two runs at least."""

@@ -39,6 +39,7 @@ class Schedule:
     last_task: str | None = None
     last_problem: str = ""
     skipped: int = 0  # runs left out since it was registered
+    declared: bool = False  # by code, whoever wrote what stands here now
     removed: bool = False  # by a person, though code declares it: kept so that it does not come back
 
     def check(self) -> None:
@@ -174,24 +175,24 @@ def _is_removed(schedule: Schedule | CorruptRecord) -> bool:
 
 
 def _removed(schedule: Schedule) -> Schedule | None:
-    return replace(schedule, removed=True) if schedule.source == BY_CODE else None
+    return replace(schedule, removed=True) if schedule.declared else None
 
 
 def _declared(name: str, timetable: Mapping[str, Any] | None, there: Schedule | None, now: int) -> Schedule | None:
     """Return what is to stand in Redis when a published type declares this timetable, or none."""
-    if there is not None and there.source != BY_CODE:
-        return there
+    is_by_person = there is not None and (there.source != BY_CODE or there.removed)
     if timetable is None:
-        return None
-    if there is not None and there.removed:
-        return there
+        return replace(there, declared=False) if there and is_by_person and not there.removed else None
+    if there and is_by_person:
+        return replace(there, declared=True)
     recurrence = Recurrence(timetable["cron"], timetable["tz"])
     options = {"misfire": timetable["misfire"], "overlap": timetable["overlap"]}
-    return _registered(Schedule(name, name, recurrence, source=BY_CODE, **options), there, now)
+    return _registered(Schedule(name, name, recurrence, source=BY_CODE, declared=True, **options), there, now)
 
 
 def _registered(schedule: Schedule, there: Schedule | None, now: int) -> Schedule:
-    there = None if there is None or there.removed else there
+    if there is not None and there.removed:
+        return replace(_registered(schedule, None, now), declared=True)
     if there is not None and _rhythm(there) == _rhythm(schedule):
         return replace(there, **{name: getattr(schedule, name) for name in _WRITTEN})
     anchored = replace(schedule.recurrence, start=now if schedule.recurrence.every else 0)
@@ -202,7 +203,7 @@ def _registered(schedule: Schedule, there: Schedule | None, now: int) -> Schedul
 _WRITTEN = ("type", "params", "queue", "misfire", "overlap", "source")
 """What its owner wrote, beside the recurrence."""
 
-_PAST = ("paused", "last_due", "last_task", "last_problem", "skipped")
+_PAST = ("paused", "last_due", "last_task", "last_problem", "skipped", "declared")
 
 
 def _rhythm(schedule: Schedule) -> Recurrence:

@@ -87,7 +87,7 @@ def test_many_workers_at_once_register_one(schedules: Schedules, settings: Setti
 
 
 def test_what_a_person_removed_does_not_come_back(schedules: Schedules, store: Store) -> None:
-    """Neither with the next worker nor with another expression; by hand it can be added again, and is theirs then."""
+    """Neither with the next worker nor with another expression, nor when their own one under its name is removed."""
     publish(store, declared(**DAILY))
     schedules.remove(NAME)
     publish(store, declared(**DAILY))
@@ -103,7 +103,7 @@ def test_what_a_person_removed_does_not_come_back(schedules: Schedules, store: S
     )  # fmt: skip
     schedules.remove(NAME)
     publish(store, declared(**DAILY))
-    assert "task" == schedules.get(NAME).source
+    assert {} == schedules.all()[0]
 
 
 def test_what_a_person_registered_is_left_alone(schedules: Schedules, store: Store) -> None:
@@ -111,8 +111,12 @@ def test_what_a_person_registered_is_left_alone(schedules: Schedules, store: Sto
     schedules.put(Schedule(NAME, NAME, Recurrence("0 5 * * *"), params={"pages": 3}))
     before = schedules.get(NAME)
     publish(store, declared(**DAILY))
+    assert replace(before, declared=True) == schedules.get(NAME)
     publish(store, declared())
     assert before == schedules.get(NAME)
+    schedules.remove(NAME)
+    publish(store, declared(**DAILY))
+    assert "task" == schedules.get(NAME).source
 
 
 def test_a_changed_expression_changes_the_schedule(schedules: Schedules, store: Store) -> None:

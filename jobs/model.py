@@ -1,7 +1,7 @@
 """Tasks and history entries as frozen values, and their public JSON form."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -41,7 +41,7 @@ class Task:
     cursor: str = ""  # id of its newest history entry
     params: Any = None
     metadata: Any = None
-    depends_on: Any = None
+    depends_on: Sequence[str] | None = None
     result: Any = None
     error: str | None = None
 

@@ -48,6 +48,7 @@ def described(around: Circumstances) -> list[tuple[str, str]]:
         ("result", value(task.result)),
         ("type", task.type),
         ("params", value(task.params)),
+        ("depends on", ", ".join(task.depends_on or ())),
         ("queue", task.queue),
         ("worker", task.worker_id or ""),
         ("owner", task.owner or ""),

@@ -4,6 +4,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from audit import audit
@@ -51,6 +52,21 @@ RICH = (
     Carrier("cancel", lambda s: s.store.cancel(ID, "tester"), State.RETRY_WAITING),
 )
 """Calls that touch keys which the plain ones leave alone."""
+
+
+def _another_depends(stage: Scene) -> None:
+    stage.store.submit(submission("t2", depends_on=(ID,)))
+
+
+DEPENDENT = (
+    Carrier("submit", lambda s: s.store.submit(submission("t2", depends_on=(ID,), delay=60_000)), State.PENDING),
+    Carrier("submit", lambda s: s.store.submit(submission("t2", depends_on=(ID,))), State.FAILED),
+    Carrier("finish", lambda s: finish(s, Event.COMPLETE), prepare=_another_depends),
+    Carrier("finish", lambda s: finish(s, Event.FAIL, retryable=False), prepare=_another_depends),
+    Carrier("cancel", lambda s: s.store.cancel(ID, "tester"), State.BLOCKED),
+    Carrier("cancel", lambda s: s.store.cancel(DEPENDENCY, "tester"), State.BLOCKED),
+)
+"""Calls that make tasks wait for each other, or end that."""
 
 SINGLE = [carrier for carrier in ALL if carrier is not PARK]
 """What acts on the one task only."""
@@ -141,6 +157,38 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
         assert word in ("damaged", "purged", "suspended"), where
         assert raised is None or key in raised, where
         assert set() == changed, where
+
+
+@pytest.mark.parametrize("carrier", DEPENDENT, ids=lambda carrier: f"{carrier.verb}-{carrier.state}")
+def test_a_wrong_type_beside_tasks_that_wait(redis: Redis, carrier: Carrier) -> None:
+    """The call does nothing and names the key, or its task moves whole, whatever is damaged of those that wait."""
+    stage, names = scene(redis), touched(redis, carrier)
+    for key, kind in itertools.product(sorted(names), ("string", "list", "zset", "set")):
+        if kind != right_type(stage.keys, key):
+            stage.start_over()
+            set_up(stage, carrier)
+            spoil(redis, key, kind)
+            assert_whole_or_nothing(stage, carrier, key)
+
+
+def assert_whole_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
+    """Make the call beside a damaged key, let the watchdog settle what is left, and look at all that is not damaged."""
+    before, told = snapshot(stage.redis), ""
+    try:
+        carrier.call(stage)
+    except CorruptRecord as error:
+        told = str(error)
+    if told:
+        assert key in told
+        assert {} == difference(before, snapshot(stage.redis)), key
+        return
+    moved = stage.store.reply[0][1:3] if carrier.verb == "finish" else stage.store.reply[1:3]
+    assert "id" == moved[0]
+    with suppress(CorruptRecord):
+        stage.store.settle()
+    damaged = key.rpartition(":")[2]
+    lines = [line for line in audit(stage.redis, stage.keys) if key not in line and damaged not in line]
+    assert [] == [line for line in lines if f" {moved[1]} " in line or line.startswith("e:")], key
 
 
 def indices(stage: Scene) -> set[str]:

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from ..statemachine import RUNNING, WAITING_FOR_TIME, State
+from .dependencies import Awaited
 from .errors import GhostlessError
 from .fleet import Member, members, serving
 from .model import Entry, Task
@@ -36,6 +37,7 @@ class Circumstances:
     swept_at: int | None = None  # when a watchdog swept last, unless that is so long ago that none seems to run
     refuses: str = ""  # why Redis takes no writes now
     usual: int | None = None  # how long tasks of its type ran lately
+    awaited: Awaited = Awaited()  # the tasks that it waits for
 
 
 def circumstances(reads: Reads, task_id: str) -> Circumstances:
@@ -49,6 +51,7 @@ def circumstances(reads: Reads, task_id: str) -> Circumstances:
         holder=next((member for member in fleet if member.name == task.worker_id), None),
         refuses=_refuses(reads),
         usual=_usual(reads, task) if task.state is State.PENDING else None,
+        awaited=Awaited.look_up(reads, task.id) if task.state is State.BLOCKED else Awaited(),
         **found,
     )
 

@@ -264,6 +264,8 @@ class Client:
 
 
 def _accepted(submission: Submission, answer: Answer) -> Submitted:
+    if answer.word == "unknown":
+        raise InvalidTask([Fault("depends_on", f"no task has the id {task_id!r}") for task_id in answer.unknown])
     if answer.word in ("conflict", "purged"):
         by_key = answer.task_id != submission.task_id
         raise TaskConflict(answer.task_id, submission.idempotency_key if by_key else None)
@@ -277,7 +279,7 @@ def _outcome(submission: Submission, answer: Answer | Exception) -> Submitted | 
         raise answer
     try:
         return _accepted(submission, answer)
-    except TaskConflict as error:
+    except (TaskConflict, InvalidTask) as error:
         return error
 
 

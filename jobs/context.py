@@ -6,12 +6,14 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, SupportsFloat, TypedDict
 
+from ..lua import RESULTS_LIMIT
 from .attempt import Attempt
+from .errors import TooLarge
 from .values import InvalidValue, cut, is_text, shown, to_json, type_name
 
 PROGRESS_INTERVAL: Final = 0.1
@@ -53,13 +55,33 @@ class Context:
     tmpdir: Path
     """An empty folder of this attempt, removed when it ends."""
 
-    def __init__(self, attempt: Attempt, *, model: Any, resumed_from: Any, tmpdir: Path, artifacts: Path) -> None:
+    def __init__(
+        self,
+        attempt: Attempt,
+        *,
+        model: Any,
+        resumed_from: Any,
+        tmpdir: Path,
+        artifacts: Path,
+        results: Mapping[str, Any] | int,
+    ) -> None:
         self.task_id, self.attempt = attempt.task_id, attempt.number
         self.model, self.resumed_from, self.tmpdir = model, resumed_from, tmpdir
         self._attempt = attempt
         self._artifacts = artifacts / attempt.task_id
+        self._results = results  # how many bytes they are when that is too much
         self._last_fraction = -1.0
         self._next_report = -math.inf
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """What the tasks that this one depends on returned: id -> result, in the order of the submit.
+
+        A task whose retention ended is left out. Raises TooLarge when they are more than 1 MiB together.
+        """
+        if isinstance(self._results, int):
+            raise TooLarge("what the tasks that it depends on returned", self._results, RESULTS_LIMIT)
+        return self._results
 
     def progress(self, fraction: float, message: str = "") -> None:
         """Report how far the work is, from 0 to 1, with a message of which 64 bytes are kept.

@@ -84,6 +84,7 @@ class Runner:
             resumed_from=order["checkpoint"],
             tmpdir=Path(order["tmpdir"]),
             artifacts=self._artifacts,
+            results=order.get("results", {}),  # a worker that runs an older version sends none
         )
         attempt.send("started")
         result = attempt.call(_await_or_return, task_type.handler, context, params)

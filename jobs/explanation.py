@@ -174,8 +174,10 @@ def _retry_waiting(around: Circumstances) -> _Account:
     return _Account(why, upcoming, task.due_at, _budgets(around))
 
 
-def _blocked(_around: Circumstances) -> _Account:
-    return _Account("it waits for the tasks it depends on", "the last of them releases it on ending")
+def _blocked(around: Circumstances) -> _Account:
+    awaited, task = around.awaited, around.task
+    upcoming, at = awaited.upcoming(task, _unwatched(around))
+    return _Account(awaited.why(task, around.now), upcoming, at, awaited.evidence)
 
 
 def _paused(around: Circumstances) -> _Account:

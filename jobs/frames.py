@@ -10,8 +10,8 @@ from .errors import GhostlessError
 
 Frame = dict[str, Any]
 
-FRAME_LIMIT: Final = 8 * 1024 * 1024
-"""Most bytes of one frame: params and a checkpoint of 1 MiB each, tripled by JSON's escapes, fit in."""
+FRAME_LIMIT: Final = 12 * 1024 * 1024
+"""Most bytes of one frame: params, a checkpoint and results of 1 MiB each, tripled by JSON's escapes, fit in."""
 
 _HEADER: Final = 4
 _CHUNK: Final = 256 * 1024

@@ -40,6 +40,18 @@ class Keys:
         """string: the submitter's own data as JSON, when there is any."""
         return f"{self.prefix}metadata:{task_id}"
 
+    def depends_on(self, task_id: str) -> str:
+        """string: the ids of the tasks it depends on as a JSON list, when there are any."""
+        return f"{self.prefix}depends_on:{task_id}"
+
+    def unmet(self, task_id: str) -> str:
+        """set: those of the tasks it depends on that a BLOCKED task still waits for."""
+        return f"{self.prefix}unmet:{task_id}"
+
+    def dependents(self, task_id: str) -> str:
+        """zset: the BLOCKED tasks that wait for this one, by the time since when they do."""
+        return f"{self.prefix}dependents:{task_id}"
+
     def checkpoint(self, task_id: str) -> str:
         """string: what the last attempt saved to go on from, as JSON."""
         return f"{self.prefix}checkpoint:{task_id}"
@@ -78,8 +90,13 @@ class Keys:
 
     @property
     def due(self) -> str:
-        """zset: SCHEDULED and RETRY_WAITING tasks by the time that ends their wait."""
+        """zset: SCHEDULED and RETRY_WAITING tasks, and BLOCKED ones with a time, by the time that ends their wait."""
         return f"{self.prefix}due"
+
+    @property
+    def settling(self) -> str:
+        """zset: final tasks whose dependents were not all told yet, by the time at which to tell them."""
+        return f"{self.prefix}settling"
 
     @property
     def retention(self) -> str:
@@ -149,6 +166,11 @@ class Keys:
     def watchdog(self) -> str:
         """hash: when the last sweep was, and from when on leases are judged."""
         return f"{self.prefix}watchdog"
+
+    @property
+    def blocked_cursor(self) -> str:
+        """string: how many BLOCKED tasks the watchdog has looked at again in this round; gone between two rounds."""
+        return f"{self.prefix}blocked_cursor"
 
     @property
     def epoch(self) -> str:
@@ -225,12 +247,14 @@ def parking(queue: str, task_type: str) -> str:
 
 # What the scripts build names of: prefix and id, and names that stand for themselves.
 _BY_ID = (
-    "task", "params", "metadata", "checkpoint", "result", "error", "log", "heartbeat", "tombstone", "state",
+    "task", "params", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log",
+    "heartbeat", "tombstone", "state",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
     "rq_executions", "rq_commands",
 )  # fmt: skip
 _FIXED = (
-    "history", "deadlines", "due", "retention", "types", "queues", "ledger", "quarantine", "watchdog", "epoch", "live",
+    "history", "deadlines", "due", "settling", "retention", "types", "queues", "ledger", "quarantine", "watchdog",
+    "blocked_cursor", "epoch", "live",
 )  # fmt: skip
 
 

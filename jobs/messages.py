@@ -11,13 +11,14 @@ from .model import Task
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a script said: `moved`, `already`, `refused`, `stale`, `conflict`, `purged` or `missing`."""
+    """What a script said: `moved`, `already`, `refused`, `stale`, `conflict`, `purged`, `missing` or `unknown`."""
 
     word: str
     task_id: str
     state: str = ""
     attempt: int = 0
     entry: str = ""
+    unknown: tuple[str, ...] = ()  # tasks that a submit is to depend on and that nobody knows
 
     @classmethod
     def read(cls, reply: Sequence[Any], task_id: str) -> "Answer":
@@ -29,6 +30,7 @@ class Answer:
             given.get("state", ""),
             given.get("attempt", 0),
             given.get("entry", ""),
+            tuple(given.get("dependencies", "").split()),
         )
 
 
@@ -48,6 +50,7 @@ class Submission:
     run_at: int = 0
     idempotency_key: str = ""
     actor: str = "client"
+    depends_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ class Claimed:
     params: Any
     checkpoint: Any
     asked_at: float = 0.0  # when the call that started it was made, on the monotonic clock: the lease counts from there
+    results: Mapping[str, Any] | int = field(default_factory=dict[str, Any])
+    """What the tasks that it depends on returned, by id; how many bytes that is when it is too much."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Tasks and history entries as frozen values, and their public JSON form."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,7 +13,7 @@ from .errors import CorruptRecord
 class Task:
     """One task as Redis had it at one moment. All times are integer ms since 1970, by Redis' clock.
 
-    `params`, `metadata`, `result` and `error` are None in listings, which do not read them.
+    `params`, `metadata`, `depends_on`, `result` and `error` are None in listings, which do not read them.
     """
 
     id: str
@@ -37,9 +37,11 @@ class Task:
     failures: int = 0
     timeouts: int = 0
     losses: int = 0
+    dependencies: int = 0  # how many tasks it depends on; `depends_on` are their ids
     cursor: str = ""  # id of its newest history entry
     params: Any = None
     metadata: Any = None
+    depends_on: Sequence[str] | None = None
     result: Any = None
     error: str | None = None
 
@@ -78,7 +80,7 @@ class Task:
 
 _INTEGERS = ("attempt", "submitted_at", "entered_at")
 _OPTIONAL_INTEGERS = ("started_at", "due_at", "timeout_at", "parked_at", "progress_at")
-_COUNTERS = ("failures", "timeouts", "losses")
+_COUNTERS = ("failures", "timeouts", "losses", "dependencies")
 _TEXTS = ("owner", "worker_id", "reason", "message")
 
 

@@ -19,7 +19,7 @@ from .scripts import moment, translated
 
 log = logging.getLogger("ghostless")
 
-BULKY = ("params", "metadata", "result", "error")
+BULKY = ("params", "metadata", "depends_on", "result", "error")
 _ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 
@@ -195,6 +195,11 @@ class Reads:
         """Return the last lines that the handler logged."""
         with translated():
             return cast(list[str], self.redis.lrange(self.keys.log(task_id), 0, -1))
+
+    def unmet(self, task_id: str) -> list[str]:
+        """Return the ids of the tasks that a BLOCKED task still waits for."""
+        with translated():
+            return sorted(cast(set[str], self.redis.smembers(self.keys.unmet(task_id))))
 
     def checkpoint(self, task_id: str) -> Any:
         """Return what the last attempt saved to go on from; None when it saved nothing."""

@@ -8,12 +8,22 @@ follow real time.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice, takewhile
+from itertools import dropwhile, islice, takewhile
+from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
 from .errors import Fault, InvalidTask
+
+Misfire = Literal["skip", "once", "all"]
+"""What becomes of runs that nobody was there for."""
+
+Overlap = Literal["allow", "skip"]
+"""Whether a run may begin while the one before is not over."""
+
+MISFIRES: tuple[Misfire, ...] = ("skip", "once", "all")
+OVERLAPS: tuple[Overlap, ...] = ("allow", "skip")
 
 SHORTEST_INTERVAL = 1_000
 """Milliseconds between two runs at least."""
@@ -63,7 +73,8 @@ class Recurrence:
 
     def latest(self, first: int, last: int, most: int) -> list[int]:
         """Return the due times from `first` to `last`, both included; only the newest `most`, the oldest first."""
-        newest = takewhile(lambda due: due >= first, self._backwards(last))
+        not_later = dropwhile(lambda due: due > last, self._backwards(last))
+        newest = takewhile(lambda due: due >= first, not_later)
         return list(islice(newest, most))[::-1]
 
     def _backwards(self, last: int) -> Iterator[int]:
@@ -72,7 +83,7 @@ class Recurrence:
             while True:
                 yield newest
                 newest -= self.every
-        # The search excludes the time it begins at.
+        # The search excludes the time it begins at, and knows whole seconds only.
         yield from map(_in_ms, CronSim(str(self.cron), self._moment(last + 1_000), reverse=True))
 
     def _moment(self, at: int) -> datetime:

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, TypeVar, Unpack
 
@@ -11,8 +11,10 @@ from pydantic import BaseModel, ValidationError
 
 from ..statemachine import Policy
 from .errors import Fault, InvalidHandler, InvalidParams
+from .recurrence import Misfire, Overlap
 from .signature import check_handler, model_of_params
 from .terms import Terms, check_name, check_never_retry, check_setup, policy_of
+from .timetable import Timetable, check_runs_alone, timetable_of
 from .values import to_json
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -29,6 +31,7 @@ class TaskType:
     never_retry: tuple[type[Exception], ...]
     setup: Callable[[], object] | None
     teardown: Callable[[Any], None] | None
+    timetable: Timetable | None = None
 
     @cached_property
     def _model(self) -> type[BaseModel]:
@@ -60,6 +63,7 @@ class TaskType:
             "policy": self.policy.pack(),
             "schema": self.schema(),
             "description": description,
+            **({"schedule": asdict(self.timetable)} if self.timetable else {}),
         }
 
 
@@ -102,6 +106,10 @@ class Registry:
         never_retry: tuple[type[Exception], ...] = (),
         setup: Callable[[], object] | None = None,
         teardown: Callable[[Any], None] | None = None,
+        cron: str | None = None,
+        tz: str | None = None,
+        misfire: Misfire | None = None,
+        overlap: Overlap | None = None,
         **terms: Unpack[Terms],
     ) -> Callable[[Handler], Handler]:
         """Register the decorated function as the handler of the task type `name`; the function stays as it is.
@@ -119,6 +127,11 @@ class Registry:
         more, and so on each time, up to `max_runtime` seconds from its start. Each is from 1 to 604800; 0, the
         default, is none.
 
+        With `cron` the task runs by itself, in the time zone `tz` (UTC when not given): publishing the type registers
+        a schedule of its name. `misfire` says what becomes of runs that no scheduler was there for, "skip", "once" (the
+        default) or "all"; `overlap` whether one may begin before the last is over, "allow" (the default) or "skip".
+        All params of the handler need defaults then.
+
         Exceptions of `never_retry` are final. `setup` runs once a process, and what it returns is `ctx.model`;
         `teardown` gets that before the process ends. Raises InvalidHandler for whatever cannot be used.
         """
@@ -128,10 +141,13 @@ class Registry:
         check_never_retry(name, never_retry)
         check_setup(name, "setup", setup)
         check_setup(name, "teardown", teardown)
+        timetable = timetable_of(name, cron, tz, misfire, overlap)
 
         def register(handler: Handler) -> Handler:
             check_handler(name, handler)
-            self._add(TaskType(name, handler, queue, policy, never_retry, setup, teardown))
+            if timetable:
+                check_runs_alone(name, handler)
+            self._add(TaskType(name, handler, queue, policy, never_retry, setup, teardown, timetable))
             return handler
 
         return register

@@ -12,6 +12,7 @@ from .horse_process import Horse, HorseBroken, SetupFailure
 from .installed import task_modules
 from .launch import Process, spawn
 from .messages import Ending
+from .publishing import publish
 from .store import Store
 from .zygote_process import ZygoteProcess
 
@@ -74,7 +75,7 @@ class Stable:
 
     def publish(self) -> None:
         """Publish the task types that the horse serves. Raises GhostlessError."""
-        self._store.publish_types(self._types)
+        publish(self._store, self._types)
 
     def publish_if_lost(self) -> None:
         """Publish the types again after Redis lost them. Raises GhostlessError."""

@@ -79,6 +79,7 @@ class Store:
             task.type, task.queue, task.owner, policy, task.params_json, task.metadata_json,
             task.fingerprint, task.delay, task.run_at, task.idempotency_key, round(self.settings.idempotency * 1000),
             secrets.token_hex(4), task.actor, Reason.USER, clocks,
+            json.dumps(task.depends_on) if task.depends_on else "",
         )  # fmt: skip
         return "submit", [self.keys.task(task.task_id)], arguments
 
@@ -169,12 +170,14 @@ class Store:
             return PlainJob(reply[1], reply[2])
         if word != "claimed":
             return NothingToClaim(word)
-        flat, task_id, params, checkpoint = reply[1:5]
+        flat, task_id, params, checkpoint, *dependencies = reply[1:]
         stored = dict(zip(flat[::2], flat[1::2], strict=True))
         held = Held(task_id, int(stored["attempt"]), stored["token"])
         try:
             task = Task.from_fields(task_id, stored)
-            return Claimed(held, task, _read_json("params", params, "{}"), _saved(task_id, checkpoint), asked_at)
+            saved = _saved(task_id, checkpoint)
+            results = _read_results(dependencies)
+            return Claimed(held, task, _read_json("params", params, "{}"), saved, asked_at, results)
         except CorruptRecord as error:
             # No worker can run it: the attempt ends here, or the task would come to each worker in turn.
             ending = Ending(Event.FAIL, Reason.INVALID_PARAMS, str(error), str(error), retryable=False)
@@ -282,6 +285,14 @@ class Store:
         arguments = (actor, BATCH, TICKET_WINDOW, hand_over, int(corrects_parking))
         return _read_swept(self._scripts.call("requeue", [self.keys.rq_queue(queue)], arguments))
 
+    def settle(self) -> Swept:
+        """Tell those that wait for tasks that ended, where the ending script could not tell all of them."""
+        return _read_swept(self._scripts.call("settle", (), (BATCH,)))
+
+    def recheck(self, actor: str) -> Swept:
+        """Look again at a page of the BLOCKED tasks: what they wait for may be gone."""
+        return _read_swept(self._scripts.call("recheck", (), (actor, BATCH)))
+
     def purge(self) -> Swept:
         """Remove final tasks whose retention is over."""
         return _read_swept(self._scripts.call("purge", (), (BATCH, round(self.settings.tombstone * 1000))))
@@ -293,6 +304,15 @@ def _saved(task_id: str, checkpoint: str | RedisError | None) -> Any:
     except CorruptRecord as error:
         log.warning("task %s starts anew: %s", task_id, error)
         return None
+
+
+def _read_results(dependencies: Sequence[Any]) -> Mapping[str, Any] | int:
+    depends_on, texts = dependencies or (None, ())
+    ids = _read_json("depends_on", depends_on, "[]")
+    if isinstance(texts, int):
+        return texts
+    found = zip(ids, texts, strict=True)
+    return {task_id: _read_json(f"result of {task_id}", text, "null") for task_id, text in found if text is not None}
 
 
 def _read_json(what: str, text: str | RedisError | None, default: str) -> Any:

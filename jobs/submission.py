@@ -5,7 +5,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -18,10 +18,16 @@ from .messages import Submission
 from .names import ID, NAME
 from .values import InvalidValue, shown, to_json
 
+MOST_DEPENDENCIES = 100
+"""Tasks that one task may depend on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A wish to run a task, as it came in. Times are seconds; `run_at` is seconds since 1970."""
+    """A wish to run a task, as it came in. Times are seconds; `run_at` is seconds since 1970.
+
+    `depends_on` are the ids of tasks that must end in SUCCESS first; each must be there already.
+    """
 
     type: str
     params: Mapping[str, Any]
@@ -35,6 +41,7 @@ class Request:
     owner: str | None = None
     metadata: Any = None
     idempotency_key: str | None = None
+    depends_on: Sequence[str] = ()
 
     def checked(self, actor: str, find_type: Callable[[str, object], PublishedType]) -> Submission:
         """Return what the store takes. Raises InvalidTask, TooLarge, UnknownTaskType or InvalidParams."""
@@ -43,19 +50,21 @@ class Request:
             raise InvalidTask(faults)
         params_json = _json("params", self.params)
         kind = find_type(self.type, self.params)
+        depends_on = tuple(dict.fromkeys(self.depends_on))
         return Submission(
             task_id=self.id or new_id(),
             type=self.type,
             queue=self.queue or kind.queue,
             policy=self._policy(kind),
             params_json=params_json,
-            fingerprint=_fingerprint(self.type, params_json),
+            fingerprint=_fingerprint(self.type, params_json, depends_on),
             owner=self.owner or "",
             metadata_json="" if self.metadata is None else _json("metadata", self.metadata),
             delay=round((self.delay or 0) * 1000),
             run_at=round((self.run_at or 0) * 1000),
             idempotency_key=self.idempotency_key or "",
             actor=actor,
+            depends_on=depends_on,
         )
 
     def _faults(self) -> list[tuple[str, str]]:
@@ -71,7 +80,16 @@ class Request:
             ("timeout", _outside(self.timeout, bounds.TIMEOUT)),
             ("stall_timeout", _outside(self.stall_timeout, bounds.CLOCK)),
             ("max_retries", _outside(self.max_retries, bounds.ATTEMPTS)),
+            ("depends_on", self._depends_on_fault()),
         ]
+
+    def _depends_on_fault(self) -> str:
+        ids: object = self.depends_on
+        if not isinstance(ids, list | tuple) or len(cast("Sequence[object]", ids)) > MOST_DEPENDENCIES:
+            return f"expected a list of at most {MOST_DEPENDENCIES} ids of tasks, got {shown(ids)}"
+        if self.id is not None and self.id in ids:
+            return "a task cannot depend on itself"
+        return next((fault for one in cast("Sequence[object]", ids) if (fault := _not_matching(one, ID))), "")
 
     def _run_at_fault(self) -> str:
         if self.run_at is not None and self.delay is not None:
@@ -116,8 +134,9 @@ def _json(what: str, value: object) -> str:
         raise InvalidTask([Fault(error.name, f"expected {error.expected}, got {error.got}")]) from error
 
 
-def _fingerprint(task_type: str, params_json: str) -> str:
-    same_order = json.dumps([task_type, json.loads(params_json)], sort_keys=True, separators=(",", ":"))
+def _fingerprint(task_type: str, params_json: str, depends_on: Sequence[str]) -> str:
+    wanted = [task_type, json.loads(params_json), *([sorted(depends_on)] if depends_on else [])]
+    same_order = json.dumps(wanted, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(same_order.encode(), digest_size=16).hexdigest()
 
 

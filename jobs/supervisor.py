@@ -112,6 +112,7 @@ class Supervisor:
                     "type": task.type,
                     "params": self.claimed.params,
                     "checkpoint": self.claimed.checkpoint,
+                    "results": self.claimed.results,
                     "tmpdir": str(self.tmpdir),
                     "until": self._lease_ends_at(),
                 }

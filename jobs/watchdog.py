@@ -1,4 +1,4 @@
-"""The watchdog: four bounded steps, again and again, that move what would otherwise stand still.
+"""The watchdog: six bounded steps, again and again, that move what would otherwise stand still.
 
 Any number may run at once: each step is one script that decides with fresh state, so none needs a lock.
 """
@@ -91,6 +91,14 @@ class Watchdog:
         except CorruptRecord as error:  # of this queue, which must not keep the others from their turn
             return Swept(0, 0, (str(error),))
 
+    def settle_dependents(self) -> Swept:
+        """Tell those that wait for tasks that ended, where the ending script could not tell all, at most a batch."""
+        return self.store.settle()
+
+    def recheck_blocked(self) -> Swept:
+        """Look again at tasks that wait for others, at most a batch: what they wait for may be gone."""
+        return self.store.recheck(self.actor)
+
     def purge(self) -> Swept:
         """Remove final tasks whose retention is over, at most a batch."""
         return self.store.purge()
@@ -108,7 +116,10 @@ class Watchdog:
         return any(full)
 
     def _duties(self) -> tuple[Callable[[], Swept], ...]:
-        return self.sweep_deadlines, self.release_due, self.requeue_missing, self.purge
+        return (
+            *(self.sweep_deadlines, self.release_due, self.requeue_missing),
+            *(self.settle_dependents, self.recheck_blocked, self.purge),
+        )
 
     def _perform(self, duty: Callable[[], Swept], outages: list[RedisUnavailable]) -> bool:
         try:

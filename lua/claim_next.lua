@@ -10,11 +10,28 @@ local function value_of(name)
   return value
 end
 
+-- What the tasks of these ids returned, nothing for one that is gone; or how many bytes that is when it is too much.
+local function results_of(ids)
+  local names, size = {}, 0
+  for index, id in ipairs(ids) do
+    names[index] = key.result .. tostring(id)
+    local length = redis.pcall("STRLEN", names[index])
+    size = size + (type(length) == "number" and length or 0)
+  end
+  return size > RESULTS_LIMIT and size or redis.call("MGET", unpack(names))
+end
+
 local function claimed(task)
-  return {
+  local answer = {
     "claimed", redis.call("HGETALL", key.task .. task.id), task.id,
     value_of(key.params .. task.id), value_of(key.checkpoint .. task.id),
   }
+  if task.dependencies then
+    local depends_on = value_of(key.depends_on .. task.id)
+    local is_json, ids = pcall(cjson.decode, type(depends_on) == "string" and depends_on or "")
+    answer[6], answer[7] = depends_on, is_json and type(ids) == "table" and ids[1] and results_of(ids) or {}
+  end
+  return answer
 end
 
 -- What this token already got, when the first reply was lost. The lease of a task begins anew.

@@ -14,7 +14,7 @@
 -- returns the answer (moved | already | refused | stale | missing, with id, state, attempt, entry),
 --         then the answer of claim, or nothing
 -- appends the event; RETRY, GIVE_UP or PAUSE where the budgets and a pause say so;
---         RESUME after a shutdown or an unknown type
+--         RESUME after a shutdown or an unknown type; RELEASE or CANCEL of tasks that waited for this one
 
 local id = string.sub(KEYS[1], #key.task + 1)
 local attempt, token, event = ARGV[1], ARGV[2], ARGV[3]

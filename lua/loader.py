@@ -26,12 +26,16 @@ from ..statemachine import (
 )
 from ..statemachine.budget import BUDGETS
 
-SHARED = ("transition", "attempt", "person", "held", "batch", "claim_next")
-"""Parts that verbs build on; `transition` stands before every verb."""
+ALWAYS = ("transition", "dependents")
+"""Parts that stand before every verb: how a task moves, and what its end means for others."""
+
+SHARED = (*ALWAYS, "attempt", "person", "held", "batch", "claim_next")
+"""Parts that verbs build on."""
 
 VERBS = (
     "submit", "claim", "start", "finish", "heartbeat", "progress", "checkpoint", "log", "stage",
-    "cancel", "pause", "resume", "retry", "put_back", "unpark", "release", "sweep", "lose", "requeue", "purge",
+    "cancel", "pause", "resume", "retry", "put_back", "unpark", "release", "sweep", "lose", "requeue",
+    "settle", "recheck", "purge",
 )  # fmt: skip
 """The scripts, in the order of a task's life."""
 
@@ -40,6 +44,9 @@ TICKET_FUNCTION = "ghostless.jobs.ticket.run"
 
 WAKE_HINTS = 100
 """Most hints kept for the idle workers of one queue."""
+
+RESULTS_LIMIT = 1024 * 1024
+"""Bytes of the results of its dependencies that an attempt gets."""
 
 _USES = re.compile(r"^-- uses (.+)$", re.MULTILINE)
 
@@ -53,7 +60,7 @@ def render(verb: str, names: Mapping[str, str]) -> str:
     """Return the whole script of a verb; `names` are the key names of `jobs.keys.script_names`."""
     text = source(verb)
     uses = _USES.search(text)
-    parts = ["transition", *(uses.group(1).split(", ") if uses else ())]
+    parts = [*ALWAYS, *(uses.group(1).split(", ") if uses else ())]
     return "\n".join([prelude(names), *(source(part) for part in parts), text])
 
 
@@ -75,6 +82,7 @@ def prelude(names: Mapping[str, str]) -> str:
             f"local POLICY = {{{', '.join(_policy_fields())}}}",
             f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
             f"local WAKE_HINTS = {WAKE_HINTS}",
+            f"local RESULTS_LIMIT = {RESULTS_LIMIT}",
             _local("key", names),
         ]
     )

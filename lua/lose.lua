@@ -6,7 +6,7 @@
 -- ARGV[1] attempt   ARGV[2] worker id   ARGV[3] actor   ARGV[4] message for the history
 -- ARGV[5] random number in [0, 1) for the jitter   ARGV[6] 1 when the worker's process is known to be dead, else 0
 -- returns moved | already | stale | missing, with id, state, attempt, entry
--- appends TIMEOUT, with RETRY or GIVE_UP
+-- appends TIMEOUT, with RETRY or GIVE_UP; CANCEL of tasks that waited for this one
 
 local id = string.sub(KEYS[1], #key.task + 1)
 local attempt, worker_id, actor, message, fraction = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])

@@ -3,7 +3,7 @@
 --
 -- ARGV[1] tasks looked at, at most   ARGV[2] life of a tombstone, ms
 -- returns number looked at, number purged, then what was wrong with the others
--- appends nothing, and deletes the task's entries
+-- appends RELEASE or CANCEL for those that waited for it, and deletes the task's entries
 
 local limit, tombstone_life = tonumber(ARGV[1]), tonumber(ARGV[2])
 
@@ -26,13 +26,15 @@ if problem then return problem end
 local now = clock()
 return each_due(key.retention, now, limit, FINAL, function(task)
   local id = task.id
+  -- Those that wait for it must hear first how it ended.
+  if task.dependents and not settle(task, now) then return "kept" end
   local damage = check_types({{key.state .. task.state, "zset"}}) or delete_history(task)
   if damage then return damage end
   redis.call("ZREM", key.retention, id)
   redis.call("ZREM", key.state .. task.state, id)
   redis.call(
     "UNLINK", key.task .. id, key.params .. id, key.metadata .. id, key.checkpoint .. id, key.result .. id,
-    key.error .. id, key.log .. id, key.heartbeat .. id, key.rq_job .. id
+    key.error .. id, key.log .. id, key.heartbeat .. id, key.rq_job .. id, key.depends_on .. id, key.dependents .. id
   )
   redis.call("SET", key.tombstone .. id, task.state .. " " .. now, "PX", tombstone_life)
   redis.call("HINCRBY", key.ledger, "purged", 1)

@@ -10,7 +10,15 @@ local actor, limit = ARGV[1], tonumber(ARGV[2])
 local now = clock()
 local problem = check_types({{key.due, "zset"}})
 if problem then return problem end
-return each_due(key.due, now, limit, WAITING_FOR_TIME, function(task)
+local belongs = {[State.BLOCKED] = true} -- one that waits for other tasks and for its time
+for state in pairs(WAITING_FOR_TIME) do belongs[state] = true end
+
+return each_due(key.due, now, limit, belongs, function(task)
+  if task.state == State.BLOCKED and redis.call("EXISTS", key.unmet .. task.id) == 1 then
+    redis.call("ZREM", key.due, task.id)
+    redis.call("HDEL", key.task .. task.id, "due_at")
+    return "kept"
+  end
   local move = new_move(task)
   add_step(move, Event.RELEASE, actor, Reason.POLICY)
   move.delete = {"due_at"}

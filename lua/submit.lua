@@ -1,4 +1,5 @@
 -- Accepts a task: writes it, its params, its place and its first history entry in one step.
+-- One that depends on a task that ended badly is accepted and cancelled at once, so that its history says why.
 --
 -- KEYS[1] hash    task:{id}
 -- ARGV[1] type    ARGV[2] queue   ARGV[3] owner, or ""
@@ -7,8 +8,10 @@
 -- ARGV[8] delay, ms, or 0         ARGV[9] run at, ms since 1970, or 0
 -- ARGV[10] idempotency key, or "" ARGV[11] its life, ms      ARGV[12] random id for a new database
 -- ARGV[13] actor                  ARGV[14] reason            ARGV[15] the policy's clocks, packed, or ""
+-- ARGV[16] ids of the tasks it depends on, JSON list, or ""
 -- returns moved | already | conflict | purged, with id, state, attempt, entry
--- appends SUBMIT
+--       | unknown, with id, and the dependencies that nobody knows, separated by blanks
+-- appends SUBMIT, and CANCEL
 
 local id = string.sub(KEYS[1], #key.task + 1)
 local task_type, queue, owner, policy = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -17,6 +20,7 @@ local delay, run_at = tonumber(ARGV[8]), tonumber(ARGV[9])
 local idempotency_key, idempotency_life, epoch = ARGV[10], ARGV[11], ARGV[12]
 local actor, reason = ARGV[13], ARGV[14]
 local clocks = ARGV[15] ~= "" and ARGV[15] or nil
+local depends_on = ARGV[16]
 
 local function answer_existing(task)
   return reply(task.fingerprint == fingerprint and "already" or "conflict", task)
@@ -40,23 +44,54 @@ if idempotency_key ~= "" then
   end
 end
 
+-- What the task is to wait for, by how it stands now: {unmet, unknown, ended_badly (id), its_state}, or an error.
+local function look_at_dependencies(ids)
+  local found = {unmet = {}, unknown = {}}
+  for _, dependency in ipairs(ids) do
+    local state, damage = state_of(dependency)
+    if damage then return damage end
+    if not state then
+      table.insert(found.unknown, dependency)
+    elseif not FINAL[state] then
+      table.insert(found.unmet, dependency)
+    elseif state ~= State.SUCCESS then
+      found.ended_badly, found.its_state = dependency, state
+    end
+  end
+  return found
+end
+
+local dependencies = depends_on ~= "" and cjson.decode(depends_on) or {}
+local found = look_at_dependencies(dependencies)
+if found.err then return found end
+if #found.unknown > 0 then return {"unknown", "id", id, "dependencies", table.concat(found.unknown, " ")} end
+
 local now = clock()
 local due_at = run_at > 0 and run_at or now + delay
 local task = {id = id, type = task_type, queue = queue, owner = owner, attempt = 0, entries = 0}
 task.policy = unpack_policy(policy, clocks)
 if not task.policy then return damaged("argument policy", #POLICY .. " numbers", policy) end
-local target = due_at > now and State.SCHEDULED or State.PENDING
+local waits = due_at > now
+local target = waits and State.SCHEDULED or State.PENDING
+if found.ended_badly or #found.unmet > 0 then target = State.BLOCKED end
 local move = {task = task, state = target, delete = {}, steps = {
   {event = Event.SUBMIT, from = "", to = target, actor = actor, reason = reason, message = ""},
 }}
 move.set = {type = task_type, queue = queue, policy = policy, fingerprint = fingerprint, submitted_at = now, attempt = 0}
 move.set.clocks = clocks
 if owner ~= "" then move.set.owner = owner end
-if target == State.SCHEDULED then move.set.due_at = due_at end
-problem = commit(move, now, {due_at = due_at})
+if #dependencies > 0 then move.set.dependencies = #dependencies end
+if found.ended_badly then
+  local message = because(found.ended_badly, found.its_state)
+  add_step(move, Event.CANCEL, "dependency:" .. found.ended_badly, Reason.DEPENDENCY, message)
+elseif waits then
+  move.set.due_at = due_at
+end
+problem = commit(move, now, {due_at = waits and due_at, unmet = found.unmet})
 if problem then return problem end
 
 redis.call("SET", key.params .. id, params)
+if depends_on ~= "" then redis.call("SET", key.depends_on .. id, depends_on) end
 if metadata ~= "" then redis.call("SET", key.metadata .. id, metadata) end
 if idempotency_key ~= "" then redis.call("SET", idempotency, id, "PX", idempotency_life) end
 if redis.call("HINCRBY", key.ledger, "submitted", 1) == 1 then redis.call("SET", key.epoch, epoch, "NX") end

@@ -10,7 +10,7 @@
 -- ARGV[8] beat, ms: the time between two looks at tasks that seem lost together
 -- returns number looked at, number moved, workers to ask before they are judged (name, address, ...), then what was
 --   wrong with the others
--- appends TIMEOUT, with RETRY or GIVE_UP
+-- appends TIMEOUT, with RETRY or GIVE_UP; CANCEL of tasks that waited for these
 
 local actor, limit = ARGV[1], tonumber(ARGV[2])
 local lease, gap, patience, seed = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])

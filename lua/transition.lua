@@ -4,6 +4,7 @@
 local TASK_FIELDS = {
   "state", "type", "queue", "owner", "attempt", "token", "worker_id", "entered_at", "started_at", "timeout_at",
   "parked_at", "lease", "patience", "policy", "clocks", "failures", "timeouts", "losses", "entries", "fingerprint",
+  "dependencies", "dependents",
 }
 local INTEGERS = {"attempt", "failures", "timeouts", "losses", "entries"}
 local TIMES = {"entered_at", "started_at", "timeout_at", "parked_at", "lease", "patience"}
@@ -120,17 +121,33 @@ local function parking_places(queue, task_type)
   }
 end
 
+-- The tasks that a BLOCKED one waits for; none where that is damaged, which a check of its places finds.
+local function unmet_of(id)
+  local ids = redis.pcall("SMEMBERS", key.unmet .. id)
+  return ids.err and {} or ids
+end
+
+-- A BLOCKED task stands with each task that it waits for, and in `due` when it waits for its time too.
+local function blocked_places(id, unmet)
+  local names = {{key.unmet .. id, "set"}, {key.due, "zset"}}
+  for _, dependency in ipairs(unmet) do names[#names + 1] = {key.dependents .. dependency, "zset"} end
+  return names
+end
+
 -- The keys that hold a task in a state, beside its hash, with their types.
-local function places(task, state, is_parked)
+local function places(task, state, is_parked, unmet)
   local names = {}
   if state == State.PENDING then
     names = is_parked and parking_places(task.queue, task.type) or queue_places(task.queue)
+  elseif state == State.BLOCKED then
+    names = blocked_places(task.id, unmet or unmet_of(task.id))
   elseif RUNNING[state] then
     names[#names + 1] = {key.deadlines, "zset"}
   elseif WAITING_FOR_TIME[state] then
     names[#names + 1] = {key.due, "zset"}
   elseif FINAL[state] then
     names[#names + 1] = {key.retention, "zset"}
+    if task.dependents then names[#names + 1] = {key.settling, "zset"} end
   end
   names[#names + 1] = {key.state .. state, "zset"}
   return names
@@ -189,6 +206,12 @@ local function leave_queue(task, to, options)
   redis.call("ZREM", key.pending .. task.queue, task.id)
 end
 
+local function leave_dependencies(id)
+  for _, dependency in ipairs(unmet_of(id)) do redis.call("ZREM", key.dependents .. dependency, id) end
+  redis.call("DEL", key.unmet .. id)
+  redis.call("ZREM", key.due, id)
+end
+
 -- Removals come first: over `maxmemory` Redis lets a script run through after a write that frees memory.
 local function leave(task, to, options)
   local from, id = task.state, task.id
@@ -197,10 +220,13 @@ local function leave(task, to, options)
     redis.call("ZREM", key.deadlines, id)
   elseif from == State.PENDING then
     leave_queue(task, to, options)
+  elseif from == State.BLOCKED then
+    leave_dependencies(id)
   elseif WAITING_FOR_TIME[from] then
     redis.call("ZREM", key.due, id)
   elseif FINAL[from] then
     redis.call("ZREM", key.retention, id)
+    if task.dependents then redis.call("ZREM", key.settling, id) end
   end
   redis.call("ZREM", key.state .. from, id)
 end
@@ -215,11 +241,25 @@ local function enter_queue(task, now, options)
   redis.call("HSETNX", key.queues, task.queue, "running")
 end
 
--- `options`: at_front, parked, ticket_taken, lease (ms), due_at (ms)
+-- The field in the hash of a dependency makes its end look for dependents; tasks without any pay nothing.
+local function wait_for(dependency, id, since)
+  redis.call("ZADD", key.dependents .. dependency, since, id)
+  redis.call("HSET", key.task .. dependency, "dependents", 1)
+end
+
+local function enter_dependencies(id, now, options)
+  redis.call("SADD", key.unmet .. id, unpack(options.unmet))
+  for _, dependency in ipairs(options.unmet) do wait_for(dependency, id, now) end
+  if options.due_at then redis.call("ZADD", key.due, options.due_at, id) end
+end
+
+-- `options`: at_front, parked, ticket_taken, lease (ms), due_at (ms), unmet (ids)
 local function enter(task, to, now, options)
   local id = task.id
   if to == State.PENDING then
     enter_queue(task, now, options)
+  elseif to == State.BLOCKED then
+    enter_dependencies(id, now, options)
   elseif RUNNING[to] and not RUNNING[task.state] then
     redis.call("SET", key.heartbeat .. id, task.worker_id .. " " .. task.attempt, "PX", options.lease)
     redis.call("ZADD", key.deadlines, now + options.lease, id)
@@ -256,12 +296,14 @@ local function write_fields(move)
   if #move.delete > 0 then redis.call("HDEL", key.task .. move.task.id, unpack(move.delete)) end
 end
 
+local settle -- tells those that wait for a task that it ended; see the part `dependents`
+
 -- Writes the move, or returns the error that forbids it and writes nothing.
 local function commit(move, now, options)
   local task, to = move.task, move.state
   local problem = check_types(
     {{key.history, "stream"}}, task.state and places(task, task.state, task.parked_at) or {},
-    places(task, to, options.parked)
+    places(task, to, options.parked, options.unmet)
   )
   if problem then return problem end
   local moved = task.state ~= to
@@ -281,6 +323,7 @@ local function commit(move, now, options)
   write_fields(move)
   if moved then enter(task, to, now, options) end
   task.state = to
+  if FINAL[to] and task.dependents then settle(task, now) end
 end
 
 -- A worker holds a copy of the state; the hint makes it look at the truth now, not at its next beat.

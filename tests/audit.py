@@ -5,7 +5,8 @@ starts with the letter of its rule:
 
 a  an accepted task exists, or it is past its retention
 b  its id is in exactly the indices that its state demands; a PENDING task's ticket is in its queue exactly once, or
-   the task is parked under its own queue and type, which the set of the queue's parked types names
+   the task is parked under its own queue and type, which the set of the queue's parked types names; a BLOCKED task
+   stands with each task that it waits for, and an ended task with dependents in the index of what is to be told
 c  every member of an index, every lease, ticket and history entry belongs to a task that demands it
 d  every task that is not final has a next event that needs no human, or is PAUSED
 e  its history replays through the transition table to its present state
@@ -38,12 +39,12 @@ from redis import Redis
 
 Fields = Mapping[str, str]
 
-BULK = ("params", "metadata", "checkpoint", "result", "error", "log")
+BULK = ("params", "metadata", "depends_on", "checkpoint", "result", "error", "log")
 FOR_EVER = {
-    *("history", "deadlines", "due", "retention", "ledger", "quarantine", "epoch"),
+    *("history", "deadlines", "due", "settling", "retention", "ledger", "quarantine", "epoch", "blocked_cursor"),
     *("types", "queues", "limits", "schedules"),
 }
-FOR_EVER_EACH = {"task", *BULK, "state", "pending", "parked", "parked_types", "wake"}
+FOR_EVER_EACH = {"task", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"}
 FOR_A_WHILE = {"watchdog"}
 FOR_A_WHILE_EACH = {"heartbeat", "tombstone", "idempotency", "claim", "events"}
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
@@ -109,6 +110,7 @@ class _Picture:
     tickets: dict[str, list[str]] = field(default_factory=dict)  # queue -> ids
     jobs: dict[str, Fields] = field(default_factory=dict)  # id -> rq job
     parked_types: dict[str, set[str]] = field(default_factory=dict)  # queue -> types
+    unmet: dict[str, set[str]] = field(default_factory=dict)  # BLOCKED task -> tasks that it waits for
     leases: dict[str, str] = field(default_factory=dict)
     history: dict[str, Fields] = field(default_factory=dict)  # entry id -> fields, oldest first
     ledger: Fields = field(default_factory=dict)
@@ -130,6 +132,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         keys.rq_job(""): ("hash", picture.jobs, redis.hgetall),
         keys.rq_queue(""): ("list", picture.tickets, lambda key: redis.lrange(key, 0, -1)),
         keys.parked_types(""): ("set", picture.parked_types, redis.smembers),
+        keys.unmet(""): ("set", picture.unmet, redis.smembers),
         keys.heartbeat(""): ("string", picture.leases, redis.get),
     }
     singles = {keys.history: "stream", keys.ledger: "hash", keys.quarantine: "hash"}
@@ -155,7 +158,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
     return picture
 
 
-def _demanded(keys: Keys, task: Fields) -> dict[str, float | None]:
+def _demanded(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> dict[str, float | None]:
     """Return the indices that a task's state demands, with its score where the hash tells it."""
     state, entered_at = State(task["state"]), float(task["entered_at"])
     demanded: dict[str, float | None] = {keys.state(state): entered_at}
@@ -165,7 +168,11 @@ def _demanded(keys: Keys, task: Fields) -> dict[str, float | None]:
         demanded[keys.deadlines] = None
     elif state in WAITING_FOR_TIME:
         demanded[keys.due] = float(task.get("due_at", "nan"))
+    elif state is State.BLOCKED:
+        demanded |= {keys.dependents(other): entered_at for other in picture.unmet.get(task_id, ())}
+        demanded |= {keys.due: float(task["due_at"])} if "due_at" in task else {}
     elif state in FINAL:
+        demanded |= {keys.settling: None} if "dependents" in task else {}
         demanded[keys.retention] = entered_at + float(task["policy"].split(",")[-1])
     return demanded
 
@@ -176,7 +183,7 @@ def _waits_in(keys: Keys, task: Fields) -> str:
 
 
 def _placed(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterator[str]:
-    state, demanded = State(task["state"]), _demanded(keys, task)
+    state, demanded = State(task["state"]), _demanded(picture, keys, task_id, task)
     if state in TRANSIENT:
         yield f"b: {task_id} rests in {state}, which is only passed through"
     for index, score in demanded.items():
@@ -204,13 +211,14 @@ def _ticketed(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iter
     if "parked_at" in task and state is not State.PENDING:
         yield f"b: {task_id} is {state} and its parked_at is {task['parked_at']!r}"
     for name, wanted in (("due_at", WAITING_FOR_TIME), ("worker_id", RUNNING), ("timeout_at", RUNNING)):
-        if (name in task) != (state in wanted):
+        if (name in task) != (state in wanted) and (name, state) != ("due_at", State.BLOCKED):
             yield f"b: {task_id} is {state} and its {name} is {task.get(name)!r}"
 
 
 def _followed_up(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterator[str]:
-    """Next events; what a BLOCKED task depends on is for the tests of dependencies."""
     state = State(task["state"])
+    if state is State.BLOCKED:
+        yield from _waited_for(picture, keys, task_id, task)
     drivers = {
         **dict.fromkeys(RUNNING, picture.scores.get(keys.deadlines, {})),
         **dict.fromkeys(WAITING_FOR_TIME, picture.scores.get(keys.due, {})),
@@ -221,6 +229,17 @@ def _followed_up(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> I
         drivers[State.PENDING] = picture.scores.get(_waits_in(keys, task), {}) if is_named else {}
     if state in drivers and task_id not in drivers[state]:
         yield f"d: {task_id} is {state} and nothing will move it"
+
+
+def _waited_for(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterator[str]:
+    """Each task that a BLOCKED one waits for will end, or has ended and is to tell; none means that its time comes."""
+    unmet = picture.unmet.get(task_id, set())
+    if not unmet and "due_at" not in task:
+        yield f"d: {task_id} is BLOCKED and waits for nothing"
+    for other in unmet:
+        dependency = picture.tasks.get(other, {})
+        if "dependents" not in dependency:
+            yield f"d: {task_id} waits for {other}, which is {dependency.get('state', 'gone')} and will not tell it"
 
 
 def _explained(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterator[str]:
@@ -289,6 +308,13 @@ def _owned(picture: _Picture, keys: Keys) -> Iterator[str]:
         task = picture.tasks.get(task_id, {})
         if task.get("state") not in RUNNING or lease != f"{task.get('worker_id')} {task.get('attempt')}":
             yield f"c: the lease of {task_id} is {lease!r}, and the task is {task.get('state')}"
+    for task_id in picture.unmet:
+        if picture.tasks.get(task_id, {}).get("state") != State.BLOCKED:
+            yield f"c: {keys.unmet(task_id)} exists, and the task is {picture.tasks.get(task_id, {}).get('state')}"
+    for index in picture.scores:
+        other = index.removeprefix(keys.dependents(""))
+        if other != index and "dependents" not in picture.tasks.get(other, {}):
+            yield f"c: {index} exists, and the task does not know of it"
     yield from _owned_entries(picture)
     yield from _owned_values(picture, keys)
 
@@ -303,6 +329,9 @@ def _owned_entries(picture: _Picture) -> Iterator[str]:
 
 
 def _owned_values(picture: _Picture, keys: Keys) -> Iterator[str]:
+    for task_id, task in picture.tasks.items():
+        if ("dependencies" in task) != (keys.depends_on(task_id) in picture.types):
+            yield f"c: {task_id} depends on {task.get('dependencies')} tasks, and their ids do not stand with it"
     for key in picture.types:
         for name in (*BULK, "tombstone"):
             task_id = key.removeprefix(getattr(keys, name)(""))

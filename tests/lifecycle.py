@@ -151,3 +151,14 @@ def freezable(ctx: Context, trace: Path, end: Path) -> str:
     while not end.exists():
         time.sleep(0.02)
     return f"attempt {ctx.attempt}"
+
+
+@task("life.sum", max_losses=9, **QUICK)
+def add_up(ctx: Context, trace: Path, own: int = 1, end: Path | None = None) -> int:
+    """Add to a number of its own what the tasks returned that it depends on; wait for a file when one is named."""
+    with trace.open("a") as file:
+        file.write(f"{ctx.attempt} {ctx.task_id}\n")
+    while end and not end.exists():
+        ctx.check()
+        time.sleep(0.02)
+    return own + sum(ctx.results.values())

@@ -81,6 +81,7 @@ class SubmitBody(Body):
     timeout: Annotated[Any, _within(bounds.TIMEOUT)] = None
     stall_timeout: Annotated[Any, _within(bounds.CLOCK)] = None
     max_retries: Annotated[Any, _within(bounds.ATTEMPTS)] = None
+    depends_on: list[str] = []
     owner: str | None = None
     metadata: Any = None
 

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from ..errors import CorruptRecord
-from ..recurrence import Recurrence
+from ..recurrence import MISFIRES, OVERLAPS, Misfire, Overlap, Recurrence
 from ..scheduler import submit_run
-from ..schedules import MISFIRES, OVERLAPS, Misfire, Overlap, Schedule, as_dict
+from ..schedules import Schedule, as_dict
 from ..spans import duration
 from ..submission import Request
 from .options import all_params, as_params
@@ -131,7 +131,7 @@ def add(
 @click.argument("name", metavar="NAME")
 @pass_session
 def remove(session: Session, name: str) -> None:
-    """Forget a schedule; the tasks that it submitted stay.
+    """Forget a schedule; the tasks that it submitted stay. One that `@task(cron=…)` declares does not come back.
 
     \b
     Example: ghostless schedules remove nightly

@@ -48,6 +48,7 @@ def described(around: Circumstances) -> list[tuple[str, str]]:
         ("result", value(task.result)),
         ("type", task.type),
         ("params", value(task.params)),
+        ("depends on", ", ".join(task.depends_on or ())),
         ("queue", task.queue),
         ("worker", _worker(around)),
         ("owner", task.owner or ""),

@@ -29,6 +29,7 @@ from .session import Session, actor, json_option, pass_session, print_json
 @click.option(
     "--max-retries", callback=as_number(bounds.ATTEMPTS), metavar="N", help="Further attempts after failures."
 )
+@click.option("--depends-on", multiple=True, metavar="ID", help="Start once this task is SUCCESS; repeatable.")
 @click.option("--owner", metavar="TEXT", help="Who it is for.")
 @click.option("--metadata", callback=read_json, metavar="JSON", help="Data of your own, given back unchanged.")
 @click.option("--idempotency-key", metavar="TEXT", help="The same key gives the same task for a day.")

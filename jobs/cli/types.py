@@ -8,6 +8,7 @@ import click
 
 from ..catalog import PublishedType
 from ..horse_process import Horse, HorseBroken
+from ..publishing import publish as publish_types
 from ..spans import duration
 from .modules import modules_of, modules_option, told
 from .output import Column, show_table
@@ -82,7 +83,7 @@ def publish(session: Session, modules: tuple[str, ...], as_json: bool) -> None:
     modules = modules_of(settings)
     session.client.reads.ping()  # before anything is imported
     found = _declared(modules, settings.artifacts)
-    session.client.store.publish_types(found)
+    publish_types(session.client.store, found)
     given_back = session.client.store.unpark(sorted(found))
     if as_json:
         print_json({"published": sorted(found), "given_back": given_back})

@@ -11,7 +11,7 @@ from ghostless.jobs.model import Task
 from ghostless.jobs.recurrence import Recurrence
 from ghostless.jobs.schedules import Schedule
 from ghostless.statemachine import FINAL
-from helpers import eventually
+from helpers import eventually, expect
 
 from .conftest import assert_clean
 
@@ -56,3 +56,21 @@ def assert_more(client: Client, than: int) -> None:
 def assert_ended(client: Client) -> None:
     """Check that every task is over."""
     assert {task.state for task in tasks(client)} <= FINAL
+
+
+def test_workers_register_what_the_code_declares(client: Client, fleet: Fleet) -> None:
+    """Two that start at once register the schedule once; what a person removed does not come back with the next one."""
+    schedules = client.schedules
+    for name in ("w0", "w1"):
+        fleet.worker(name=name, tasks="timed")
+    eventually(lambda: expect(len(client.workers()) == 2), seconds=25)
+    there, now = schedules.all()
+    assert list(there) == ["timed.tidy"]
+    declared = schedules.get("timed.tidy")
+    assert ("task", "Europe/Berlin", "skip") == (declared.source, declared.recurrence.zone, declared.overlap)
+    assert declared.due > now
+    assert tasks(client) == []
+    schedules.remove("timed.tidy")
+    fleet.worker(name="w2", tasks="timed")
+    eventually(lambda: expect(len(client.workers()) == 3), seconds=25)
+    assert schedules.all()[0] == {}

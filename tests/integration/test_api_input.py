@@ -21,7 +21,7 @@ FIELDS: dict[str, list[Any]] = {
     "max_retries": ["1", True, [], {}, -1, 1.5, 2.0, 10**6, 10**400],
     "owner": [1, True, [], {}, "", "x" * 65, "a\0b", "a\r\nb", "\ud800"],
     "metadata": ["\ud800"],
-    "depends_on": [[], ["a"], None],
+    "depends_on": ["a", ["a"], [1], [None], {"a": 1}, None, ["a/b"], ["a"] * 101, ["a", "a\0"]],
     "callback_url": ["https://example.com", None],
     "constructor": [1],
     "a/b~c": [1],

@@ -17,7 +17,7 @@ from ghostless.jobs.scheduler import MOST_MISSED, Scheduler
 from ghostless.jobs.schedules import Schedule, Schedules
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
-from ghostless.statemachine import Policy, State
+from ghostless.statemachine import Event, Policy, State
 from redis import Redis
 from rq import Queue
 from rq.job import Job
@@ -118,6 +118,49 @@ def test_many_schedulers_at_once(schedules: Schedules, client: Client, settings:
     assert 20 == len(submitted(client))
     _, now = schedules.all()
     assert all(schedules.get(f"s{number}").due > now for number in range(20))
+
+
+def test_a_scheduler_that_was_stopped_in_the_middle(
+    scheduler: Scheduler, schedules: Schedules, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on with what it read long ago: its run is known already, and what others did meanwhile stands (B46)."""
+    schedules.put(schedule())
+    late(schedules, 100)
+    there = schedules.advance
+
+    def stopped_here(before: Schedule, after: Schedule) -> bool:
+        assert 1 == Scheduler(client).submit_due()
+        late(schedules, 50)
+        assert 1 == Scheduler(client).submit_due()
+        return there(before, after)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler.schedules, "advance", stopped_here)
+        assert 0 == scheduler.submit_due()
+    assert 2 == len(submitted(client))
+    assert 0 == scheduler.submit_due()
+    assert schedules.get("tidy").last_task == submitted(client)[1].id
+
+
+def test_a_run_that_fails_or_is_removed_ends_no_schedule(
+    scheduler: Scheduler, schedules: Schedules, client: Client, hand: Hand
+) -> None:
+    """Whatever becomes of a run, FAILED, cancelled or purged: the next one is submitted, also without overlap."""
+    schedules.put(schedule(overlap="skip"))
+    ends: list[Callable[[str], object]] = [
+        lambda _task_id: hand.run(event=Event.FAIL, retryable=False),
+        client.cancel,
+        lambda task_id: client.store.redis.delete(client.store.keys.task(task_id)),
+    ]
+    for number, end in enumerate(ends, start=1):
+        late(schedules, 100 - number)
+        assert 1 == scheduler.submit_due()
+        end(str(schedules.get("tidy").last_task))
+    late(schedules, 10)
+    assert 1 == scheduler.submit_due()
+    told = schedules.get("tidy")
+    assert (0, "") == (told.skipped, told.last_problem)
+    assert State.PENDING == client.get(str(told.last_task)).state
 
 
 @pytest.mark.parametrize(("misfire", "runs"), [("skip", 0), ("once", 1), ("all", 5)])

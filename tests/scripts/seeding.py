@@ -16,6 +16,7 @@ from redis import Redis
 
 ID, QUEUE, TYPE, WORKER, TOKEN, NEXT_TOKEN = "t1", "q", "demo.add", "w1", "aa11", "bb22"
 OTHER_TYPE = "demo.sub"
+DEPENDENCY = "dependency"
 CLAIM = Claim(WORKER, (QUEUE,), TOKEN, (TYPE,))
 PLAIN = PlainJob(QUEUE, "plain")
 PATIENT = Policy(backoff_base=1_000_000, backoff_cap=1_000_000)
@@ -129,11 +130,13 @@ def put(scene: Scene, state: State, policy: Policy = PATIENT, **changes: Any) ->
     """Bring a new task into a state by the moves that lead there."""
     store = scene.store
     delay = 1_000_000 if state is State.SCHEDULED else 0
+    if state is State.BLOCKED:
+        store.submit(submission(DEPENDENCY, delay=1_000_000))
+        changes = {"depends_on": (DEPENDENCY,)} | changes
     store.submit(submission(policy=policy, delay=delay, **changes))
     if state in RUNNING or state in (State.RETRY_WAITING, State.SUCCESS, State.FAILED, State.TIMEOUT_CANCELLED):
         scene.held = claimed(store).held
     {
-        State.BLOCKED: lambda: _block(scene),
         State.PAUSING: lambda: store.pause(ID, BY_PERSON),
         State.PAUSED: lambda: store.pause(ID, BY_PERSON),
         State.CANCELLING: lambda: store.cancel(ID, BY_PERSON),
@@ -145,20 +148,6 @@ def put(scene: Scene, state: State, policy: Policy = PATIENT, **changes: Any) ->
     }.get(state, lambda: None)()
     assert scene.task["state"] == state
     return scene.held
-
-
-def _block(scene: Scene) -> None:
-    """Write what a submit with dependencies writes, since no script does so yet."""
-    redis, keys, task = scene.redis, scene.keys, scene.task
-    redis.delete(keys.rq_job(ID))
-    redis.lrem(keys.rq_queue(QUEUE), 1, ID)
-    redis.zrem(keys.pending(QUEUE), ID)
-    redis.zrem(keys.state(State.PENDING), ID)
-    redis.zadd(keys.state(State.BLOCKED), {ID: float(task["entered_at"])})
-    ((entry_id, entry),) = redis.xrange(keys.history)
-    redis.xdel(keys.history, entry_id)
-    blocked = redis.xadd(keys.history, {**entry, "to": State.BLOCKED})
-    redis.hset(keys.task(ID), mapping={"state": State.BLOCKED, "h1": blocked})
 
 
 # What makes an index say that a task's turn has come, whatever the task says.
@@ -190,6 +179,22 @@ def make_ticketless(scene: Scene) -> None:
 def make_outdated(scene: Scene) -> None:
     """Let the retention of the task be over."""
     scene.redis.zadd(scene.keys.retention, {ID: 0})
+
+
+def end_untold(scene: Scene) -> None:
+    """Let what a BLOCKED task waits for be cancelled by a script that could not tell it any more."""
+    name = scene.keys.task(DEPENDENCY)
+    if scene.redis.hdel(name, "dependents"):
+        scene.store.cancel(DEPENDENCY, BY_PERSON)
+        scene.redis.hset(name, "dependents", 1)
+        scene.redis.zadd(scene.keys.settling, {DEPENDENCY: 0})
+
+
+def end_forgotten(scene: Scene) -> None:
+    """Let what a BLOCKED task waits for be cancelled while nothing in the index told who waits for it."""
+    if scene.redis.hdel(scene.keys.task(DEPENDENCY), "dependents"):
+        scene.redis.delete(scene.keys.dependents(DEPENDENCY))
+        scene.store.cancel(DEPENDENCY, BY_PERSON)
 
 
 def push_ticket(scene: Scene) -> None:
@@ -294,12 +299,14 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
 
 PURGE = Carrier("purge", lambda s: s.store.purge(), State.SUCCESS, make_outdated)
 PUT_BACK = Carrier("put_back", lambda s: s.store.put_back(PLAIN), State.PENDING, take_plain)
+SETTLE = Carrier("settle", lambda s: s.store.settle(), State.BLOCKED, end_untold)
+RECHECK = Carrier("recheck", lambda s: s.store.recheck(BY_WATCHDOG), State.BLOCKED, end_forgotten)
 UNPARK = Carrier("unpark", lambda s: s.store.unpark([TYPE]), State.PENDING, park)
 PARK = Carrier("claim", lambda s: s.store.claim(wish("w2", NEXT_TOKEN, OTHER_TYPE)), State.PENDING, submit_another_type)
 
 ALL: tuple[Carrier, ...] = (
     *(carrier for carriers in CARRIERS.values() for carrier in carriers),
-    *(PURGE, PUT_BACK, UNPARK, PARK),
+    *(PURGE, PUT_BACK, UNPARK, PARK, SETTLE, RECHECK),
 )
 """Every call that changes something, with a state in which it does."""
 

@@ -4,6 +4,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from audit import audit
@@ -13,6 +14,7 @@ from ghostless.statemachine import Event, State
 from redis import Redis
 from scripts.seeding import (
     ALL,
+    DEPENDENCY,
     ID,
     OTHER_TYPE,
     PARK,
@@ -51,10 +53,25 @@ RICH = (
 )
 """Calls that touch keys which the plain ones leave alone."""
 
+
+def _another_depends(stage: Scene) -> None:
+    stage.store.submit(submission("t2", depends_on=(ID,)))
+
+
+DEPENDENT = (
+    Carrier("submit", lambda s: s.store.submit(submission("t2", depends_on=(ID,), delay=60_000)), State.PENDING),
+    Carrier("submit", lambda s: s.store.submit(submission("t2", depends_on=(ID,))), State.FAILED),
+    Carrier("finish", lambda s: finish(s, Event.COMPLETE), prepare=_another_depends),
+    Carrier("finish", lambda s: finish(s, Event.FAIL, retryable=False), prepare=_another_depends),
+    Carrier("cancel", lambda s: s.store.cancel(ID, "tester"), State.BLOCKED),
+    Carrier("cancel", lambda s: s.store.cancel(DEPENDENCY, "tester"), State.BLOCKED),
+)
+"""Calls that make tasks wait for each other, or end that."""
+
 SINGLE = [carrier for carrier in ALL if carrier is not PARK]
 """What acts on the one task only."""
 
-BATCH = {"unpark", "release", "sweep", "requeue", "purge"}
+BATCH = {"unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"}
 
 
 def touched(redis: Redis, carrier: Carrier) -> set[str]:
@@ -130,7 +147,8 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
     elif carrier.verb in BATCH:
         problems = [raised] if raised else stage.store.reply[2:]
         assert any(key in problem for problem in problems), where
-        postponed = {stage.keys.task(ID)} if carrier.verb == "requeue" else set()  # when it is looked at again
+        # When it is looked at again, and that a task whose dependents cannot be read has none.
+        postponed = {"requeue": {stage.keys.task(ID)}, "settle": {stage.keys.task(DEPENDENCY)}}.get(carrier.verb, set())
         assert changed <= {*indices(stage), stage.keys.quarantine, stage.keys.watchdog, *postponed}, where
     elif word == "empty":
         assert [key in problem for problem in stage.redis.hvals(stage.keys.quarantine)] == [True], where
@@ -141,10 +159,51 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
         assert set() == changed, where
 
 
+@pytest.mark.parametrize("carrier", DEPENDENT, ids=lambda carrier: f"{carrier.verb}-{carrier.state}")
+def test_a_wrong_type_beside_tasks_that_wait(redis: Redis, carrier: Carrier) -> None:
+    """The call does nothing and names the key, or its task moves whole, whatever is damaged of those that wait."""
+    stage, names = scene(redis), touched(redis, carrier)
+    for key, kind in itertools.product(sorted(names), ("string", "list", "zset", "set")):
+        if kind != right_type(stage.keys, key):
+            stage.start_over()
+            set_up(stage, carrier)
+            spoil(redis, key, kind)
+            assert_whole_or_nothing(stage, carrier, key)
+
+
+def assert_whole_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
+    """Make the call beside a damaged key, let the watchdog settle what is left, and look at all that is not damaged."""
+    before, told = snapshot(stage.redis), ""
+    try:
+        carrier.call(stage)
+    except CorruptRecord as error:
+        told = str(error)
+    if told:
+        assert key in told
+        assert {} == difference(before, snapshot(stage.redis)), key
+        return
+    moved = stage.store.reply[0][1:3] if carrier.verb == "finish" else stage.store.reply[1:3]
+    assert "id" == moved[0]
+    with suppress(CorruptRecord):
+        stage.store.settle()
+    damaged = key.rpartition(":")[2]
+    lines = [line for line in audit(stage.redis, stage.keys) if key not in line and damaged not in line]
+    assert [] == [line for line in lines if f" {moved[1]} " in line or line.startswith("e:")], key
+
+
 def indices(stage: Scene) -> set[str]:
     """Return the indices that a batch takes a damaged member from, or puts it further back in."""
     keys = stage.keys
-    return {keys.due, keys.deadlines, keys.retention, keys.pending(QUEUE), keys.rq_queue(QUEUE), *parking(keys)}
+    blocked = {keys.settling, keys.dependents(DEPENDENCY), keys.state(State.BLOCKED)}
+    return {
+        keys.due,
+        keys.deadlines,
+        keys.retention,
+        keys.pending(QUEUE),
+        keys.rq_queue(QUEUE),
+        *parking(keys),
+        *blocked,
+    }
 
 
 def parking(keys: Keys) -> set[str]:

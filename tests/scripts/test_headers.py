@@ -13,7 +13,23 @@ from ghostless.jobs.keys import Keys, script_names
 from ghostless.lua import SHARED, VERBS, loader
 from ghostless.statemachine import STORED, Event, Policy, Reason, State
 from redis import Redis
-from scripts.seeding import ALL, CARRIERS, QUEUE, Carrier, Scene, finish, make_outdated, put, scene, submission, wish
+from scripts.seeding import (
+    ALL,
+    CARRIERS,
+    ID,
+    PURGE,
+    QUEUE,
+    RECHECK,
+    SETTLE,
+    Carrier,
+    Scene,
+    finish,
+    make_outdated,
+    put,
+    scene,
+    submission,
+    wish,
+)
 
 PLACE = re.compile(r"\b(KEYS|ARGV)\[(\d+)(\.\.n)?\]")
 WORDS = {
@@ -24,13 +40,14 @@ WORDS = {
     "missing",
     "conflict",
     "purged",
+    "unknown",
     "claimed",
     "plain",
     "empty",
     "suspended",
     "more",
 }
-BATCH = {"unpark", "release", "sweep", "requeue", "purge"}
+BATCH = {"unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"}
 
 
 def header(part: str) -> str:
@@ -169,8 +186,33 @@ def special(stage: Scene) -> Iterator[Carrier]:
     for taking_away in CARRIERS[Event.TIMEOUT][1:]:
         stage.start_over()
         put(stage, State.PROCESSING, replace(Policy(), max_losses=0))
+        stage.store.submit(submission("t2", depends_on=(ID,)))
         taking_away.prepare(stage)
         yield taking_away
+    yield from special_dependencies(stage)
+
+
+def special_dependencies(stage: Scene) -> Iterator[Carrier]:
+    """Yield the calls that tell other tasks how the one that they wait for ended, and a submit that cannot wait."""
+    for event in (Event.COMPLETE, Event.FAIL):
+        end = Carrier("finish", lambda s, event=event: finish(s, event, retryable=False))
+        for left_to in (None, SETTLE, RECHECK, PURGE):
+            stage.start_over()
+            put(stage, State.PROCESSING)
+            stage.store.submit(submission("t2", depends_on=(ID,)))
+            if left_to is None:
+                yield end
+            else:
+                stage.redis.hdel(stage.keys.task(ID), "dependents")
+                end.call(stage)
+                stage.redis.hset(stage.keys.task(ID), "dependents", 1)
+                stage.redis.zadd(stage.keys.settling, {ID: 0})
+                make_outdated(stage)
+                yield left_to
+    yield Carrier("submit", lambda s: s.store.submit(submission("t3", depends_on=("nobody",))))
+    stage.start_over()
+    put(stage, State.FAILED)
+    yield Carrier("submit", lambda s: s.store.submit(submission("t4", depends_on=(ID,))))
 
 
 @pytest.fixture(scope="module")
@@ -181,12 +223,13 @@ def observed(redis_server) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     with Redis(unix_socket_path=str(redis_server.socket), decode_responses=True, protocol=2) as redis:
         stage = scene(redis)
         for carrier in situations(stage):
-            before = len(stage.history)
+            before = dict(redis.xrange(stage.keys.history))
             with suppress(GhostlessError):
                 carrier.call(stage)
             if carrier.verb not in BATCH:
                 words[carrier.verb].add(stage.store.word)
-            events[carrier.verb] |= {event for event, _, _ in stage.history[before:]}
+            after = dict(redis.xrange(stage.keys.history))
+            events[carrier.verb] |= {after[entry_id]["event"] for entry_id in after.keys() - before.keys()}
         redis.flushall()
     return words, events
 

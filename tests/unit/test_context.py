@@ -40,7 +40,8 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     ours, theirs = (Channel(end) for end in socket.socketpair())
     attempt = Attempt(theirs, "t1", 2)
     artifacts = tmp_path / "artifacts"
-    ctx = Context(attempt, model="model", resumed_from={"step": 1}, tmpdir=tmp_path / "tmp", artifacts=artifacts)
+    given = {"resumed_from": {"step": 1}, "results": {"t0": 7}}
+    ctx = Context(attempt, model="model", tmpdir=tmp_path / "tmp", artifacts=artifacts, **given)
     scene = Scene(ctx, attempt, ours, artifacts)
     monkeypatch.setattr(context_module.time, "monotonic", lambda: scene.now)
     yield scene
@@ -53,6 +54,7 @@ def test_a_context_says_who_it_is(scene: Scene, tmp_path: Path) -> None:
     ctx = scene.ctx
     assert (ctx.task_id, ctx.attempt, ctx.model, ctx.resumed_from) == ("t1", 2, "model", {"step": 1})
     assert ctx.tmpdir == tmp_path / "tmp"
+    assert ctx.results == {"t0": 7}
 
 
 # Progress

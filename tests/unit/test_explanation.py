@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 from ghostless.jobs.circumstances import Circumstances, refusal
+from ghostless.jobs.dependencies import Awaited
 from ghostless.jobs.explanation import explain
 from ghostless.jobs.fleet import Member
 from ghostless.jobs.keys import WORKER_RECORD
 from ghostless.jobs.model import Entry, Task
+from ghostless.jobs.reads import Damaged
 from ghostless.jobs.record import WorkerRecord
 from ghostless.statemachine import FINAL, STORED, Event, Policy, State
 
@@ -91,6 +93,28 @@ def test_every_state_is_explained(state: State) -> None:
             "attempt 1 ended: ValueError: no model",
             "attempt 2",
         ),
+        (
+            State.BLOCKED,
+            {
+                "awaited": Awaited(2, (replace(task(State.PROCESSING), id="x"), replace(task(State.PENDING), id="y"))),
+                "fields": {"dependencies": 3, "due_at": None},
+            },
+            "it waits for 2 of the 3 tasks that it depends on: x, which is PROCESSING for 30 s, y, which is PENDING",
+            "the last of them to end in SUCCESS releases it; the first to end otherwise cancels it",
+        ),
+        (
+            State.BLOCKED,
+            {"awaited": Awaited(9, (replace(task(State.PAUSED), id="x"),)), "fields": {"dependencies": 9}},
+            "x, which is PAUSED for 30 s and 8 more",
+            "but not before its time",
+        ),
+        (
+            State.BLOCKED,
+            {"awaited": Awaited(1, (Damaged("x", "the record is gone"),))},
+            "x, which cannot be read (the record is gone)",
+            "the watchdog looks at them, and cancels it when one is gone",
+        ),
+        (State.BLOCKED, {"fields": {"dependencies": 2}}, "(2) ended in SUCCESS", "it goes to its queue"),
         (State.PROCESSING, {}, "the worker w1 runs attempt 1", "its worker stops it"),
         (
             State.PROCESSING,

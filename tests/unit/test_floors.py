@@ -25,6 +25,7 @@ FLOORS = {
             "jobs.bounds",
             "jobs.terms",
             "jobs.recurrence",
+            "jobs.timetable",
             "jobs.signature",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
@@ -42,7 +43,14 @@ FLOORS = {
     ),
     2: (
         *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
-        *("jobs.circumstances", "jobs.explanation", "jobs.schedules", "jobs.diary"),
+        *(
+            "jobs.dependencies",
+            "jobs.circumstances",
+            "jobs.explanation",
+            "jobs.schedules",
+            "jobs.publishing",
+            "jobs.diary",
+        ),
     ),
     3: ("jobs.client",),
     4: (

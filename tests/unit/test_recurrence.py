@@ -1,6 +1,7 @@
 """When a schedule is due, also on the two days a year on which clocks change."""
 
-from datetime import datetime
+import time
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -58,6 +59,13 @@ def test_an_interval_keeps_its_rhythm() -> None:
     assert [601_000, 1_201_000] == every.latest(601_000, 1_300_000, 5)
 
 
+@pytest.mark.parametrize(("milliseconds", "runs"), [(-1, 1), (0, 2), (1, 2), (999, 2)])
+def test_no_run_is_due_before_its_time(milliseconds: int, runs: int) -> None:
+    """A due time counts from its very millisecond on, and not in the second before."""
+    recurrence, due = Recurrence("*/5 * * * *"), at("2025-01-01T12:05", "UTC")
+    assert runs == len(recurrence.latest(at("2025-01-01T12:00", "UTC"), due + milliseconds, 10))
+
+
 @given(
     st.sampled_from(["30 2 * * *", "*/7 * * * *", "0 0 1 * *", "15 */3 * * 1-5"]),
     st.sampled_from(["UTC", BERLIN, "America/New_York", "Australia/Lord_Howe"]),
@@ -92,3 +100,33 @@ def test_what_cannot_be_used_is_refused_by_name(recurrence: Recurrence, field: s
     with pytest.raises(InvalidTask) as caught:
         recurrence.check()
     assert field in [fault.field for fault in caught.value.faults]
+
+
+@pytest.mark.parametrize(
+    ("cron", "day", "runs"),
+    [
+        ("30 2 * * *", "2025-03-30", 1),
+        ("30 2 * * *", "2025-10-26", 1),
+        ("0 2,3 * * *", "2025-10-26", 2),
+        ("*/5 * * * *", "2025-03-30", 23 * 12),
+        ("*/5 * * * *", "2025-10-26", 25 * 12),
+        ("*/5 * * * *", "2025-10-27", 24 * 12),
+    ],
+)
+def test_runs_on_the_days_on_which_clocks_change(cron: str, day: str, runs: int) -> None:
+    """A fixed time runs once on each day, steps follow real time: a day has 23 hours, or 25 (B47)."""
+    first = at(f"{day}T00:00")
+    last = at((datetime.fromisoformat(day) + timedelta(days=1)).isoformat()) - 1
+    assert runs == len(Recurrence(cron, BERLIN).latest(first, last, 1_000))
+
+
+def test_the_zone_of_the_machine_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a scheduler runs: the due times are those of the schedule's own zone (B47)."""
+    found = set()
+    for zone in ("UTC", BERLIN, "Pacific/Auckland"):
+        with monkeypatch.context() as patch:
+            patch.setenv("TZ", zone)
+            time.tzset()
+            found.add(tuple(following(Recurrence("30 2 * * *", BERLIN), "2025-03-29T00:00:00+00:00", 4)))
+    time.tzset()
+    assert 1 == len(found)

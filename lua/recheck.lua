@@ -1,0 +1,74 @@
+-- Looks again at BLOCKED tasks, a page a call: what they wait for may be gone, or have ended while an index was damaged.
+-- uses batch
+--
+-- ARGV[1] actor   ARGV[2] tasks looked at, and dependencies of them, at most
+-- returns number moved, number moved, then what was wrong with the others
+-- appends RELEASE or CANCEL
+
+local actor, limit = ARGV[1], tonumber(ARGV[2])
+local blocked = key.state .. State.BLOCKED
+
+local problem = check_types({
+  {blocked, "zset"}, {key.due, "zset"}, {key.quarantine, "hash"}, {key.blocked_cursor, "string"},
+})
+if problem then return problem end
+local now, looked, moved, problems = clock(), 0, 0, {}
+
+-- All that it waited for ended well, and it waits for its time at most.
+local function look_at_time(task)
+  local due_at = waits_for_time(task, now)
+  if not due_at then return unblock(task, Event.RELEASE, actor, "it waits for no task any more", now) end
+  redis.call("ZADD", key.due, due_at, task.id)
+end
+
+-- The end of the dependency finds the task, should its place in the index have been lost.
+local function look_at_dependency(task, dependency)
+  local state, damage = state_of(dependency)
+  if damage then return damage end
+  if not state or FINAL[state] then return heed(task, dependency, state, actor, now) end
+  damage = check_types({{key.dependents .. dependency, "zset"}})
+  if damage then return damage end
+  if not redis.call("ZSCORE", key.dependents .. dependency, task.id) then wait_for(dependency, task.id, task.entered_at) end
+end
+
+-- Returns what is wrong, if anything; the task is BLOCKED no more when it was moved.
+local function look(task)
+  local damage = check_types({{key.unmet .. task.id, "set"}})
+  if damage then return damage end
+  local unmet = unmet_of(task.id)
+  looked = looked + math.max(1, #unmet)
+  if #unmet == 0 then return look_at_time(task) end
+  for _, dependency in ipairs(unmet) do
+    damage = look_at_dependency(task, dependency)
+    if damage or task.state ~= State.BLOCKED then return damage end
+  end
+end
+
+-- Returns whether the member of the index keeps its place.
+local function look_at(id)
+  local task, damage = read_task(id)
+  if damage then
+    set_aside(blocked, id, damage.err or "no task of this id")
+  elseif task.state ~= State.BLOCKED then
+    redis.call("ZREM", blocked, id)
+    return false
+  else
+    damage = look(task)
+    if task.state ~= State.BLOCKED then moved = moved + 1 end
+  end
+  if damage then problems[#problems + 1] = damage.err or ("CORRUPT " .. blocked .. ": no task " .. id) end
+  return task and task.state == State.BLOCKED
+end
+
+-- Who leaves moves the others up, so one may be passed over until the next round.
+local rank = tonumber(redis.call("GET", key.blocked_cursor)) or 0
+redis.call("DEL", key.blocked_cursor) -- first, since it needs no memory
+local page = redis.call("ZRANGE", blocked, rank, rank + limit - 1)
+for index, id in ipairs(page) do
+  if look_at(id) then rank = rank + 1 end
+  if looked >= limit and index < #page or index == limit then
+    redis.call("SET", key.blocked_cursor, rank)
+    break
+  end
+end
+return {moved, moved, unpack(problems)}

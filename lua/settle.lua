@@ -1,0 +1,27 @@
+-- Tells those that wait for tasks that ended, where the ending script could not tell all of them: of one that many wait
+-- for, along a deep chain, or when one was damaged.
+-- uses batch
+--
+-- ARGV[1] ended tasks looked at, at most
+-- returns number of dependents looked at, number told, then what was wrong with the others
+-- appends RELEASE or CANCEL
+
+local limit = tonumber(ARGV[1])
+
+local problem = check_types({{key.settling, "zset"}, {key.quarantine, "hash"}})
+if problem then return problem end
+local now, problems, aside = clock(), {}, 0
+
+-- Who cannot be told now is looked at again with all BLOCKED tasks.
+local function put_aside(index, id, damage)
+  set_aside(index, id, damage)
+  aside = aside + 1
+  problems[#problems + 1] = damage
+end
+
+local swept = each_due(key.settling, now, limit, FINAL, function(task)
+  settle(task, now, put_aside)
+  return "kept"
+end)
+for index = 3, #swept do problems[#problems + 1] = swept[index] end
+return {told, math.max(told - aside, 0), unpack(problems)}

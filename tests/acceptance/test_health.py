@@ -12,13 +12,12 @@ from fleet import Fleet, horse_of
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
 from ghostless.jobs.fleet import Member
-from ghostless.jobs.probe import Finding, ask
-from helpers import eventually, expect, free_port
+from helpers import eventually, expect
 from redis import Redis
 from redis_server import RedisServer
 from rq.queue import Queue
 
-from .conftest import assert_clean, ended, running
+from .conftest import asked, assert_clean, assert_told, ended, running, serve_health
 
 pytestmark = pytest.mark.slow
 
@@ -27,27 +26,6 @@ pytestmark = pytest.mark.slow
 def place(fleet: Fleet, client: Client) -> str:
     """A watchdog, a worker w0 that answers for its health, and where it does so."""
     return serve_health(fleet)
-
-
-def serve_health(fleet: Fleet, url: str | None = None) -> str:
-    """Start a watchdog, and a worker w0 that answers for its health; return where, once it is idle."""
-    port = free_port()
-    fleet.watchdog()
-    options = ["--tasks", "lifecycle", "--name", "w0", "--health-port", str(port)]
-    fleet.start("--redis-url", url or fleet.url, "worker", "default", *options)
-    address = f"127.0.0.1:{port}"
-    eventually(lambda: assert_told(address, "200 idle"), seconds=25)
-    return address
-
-
-def assert_told(address: str, expected: str) -> None:
-    """Check what a worker answers for its health."""
-    assert re.match(expected, asked(address).text), asked(address)
-
-
-def asked(address: str) -> Finding:
-    """Ask a worker for its health."""
-    return ask(address, 2, "w0")
 
 
 def started(client: Client, trace: Path) -> str:

@@ -6,6 +6,7 @@ import random
 import secrets
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
@@ -32,6 +33,9 @@ from .store import Store
 log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one set-up serves both
 
 VERSION = version("ghostless")
+MOST_CONNECTIONS = 5
+"""New connections within two beats that tell of cuts; a worker makes three when it starts, and keeps them."""
+
 RECONNECT = 2.0
 """Seconds within which a living worker is there again when its connections were cut."""
 
@@ -54,13 +58,17 @@ class RegisteredWorker(RqWorker):
         super().__init__(queues, name, *args, **kw)
         self.settings = settings or Settings.from_environment()
         self.incarnation = incarnation or secrets.token_hex(8)  # tells two workers of one name apart
-        named = connect_like(self.connection, client_name(self.name, self.incarnation))
+        self.connected_at = deque[float](maxlen=MOST_CONNECTIONS)  # the last moments, on the monotonic clock
+        named = connect_like(self.connection, client_name(self.name, self.incarnation), self._note_connection)
         self.store = Store(named, self.settings)
         self.is_displaced = False  # another worker has taken the name
         self.on_birth: Callable[[], None] | None = None  # is called when it has registered
         self._done = self._failed = 0  # attempts of this life; only the claim loop writes them
         self._counted = (0, 0)  # of them in the entry; only the beat writes it
         self._redis_ahead: float | None = None  # seconds by which Redis' clock is ahead of the monotonic one
+
+    def _note_connection(self) -> None:
+        self.connected_at.append(time.monotonic())
 
     def _set_ip_address(self, connection: Redis) -> None:
         self.ip_address = "unknown"

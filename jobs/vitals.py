@@ -4,6 +4,7 @@ Its threads leave notes here and read those of the others; each note is one assi
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,6 +37,7 @@ class Vitals:
     settings: Settings
     stable: Stable
     claims: Claims
+    connected_at: deque[float]  # when the last connections to Redis were made; full when there were too many
     gpus: Callable[[], Sequence[GpuMemory]] = tuple
     reporter: Reporter | None = None
     address: str | None = None  # of the health endpoint
@@ -110,9 +112,12 @@ class Vitals:
         now = time.monotonic()
         redis_age, lease_age, awaited = self._redis_age(), self._lease_age() or 0.0, self._horse_awaited_since
         is_stuck = awaited is None and not self._is_at_work and now - self._round_at > ROUND
+        made = [*self.connected_at] or [now]
+        is_cut_off = len(made) == self.connected_at.maxlen and now - made[0] < 2 * self.settings.beat
         found = {
             f"no successful call to Redis for {redis_age:.1f} s": redis_age > 2 * self.settings.beat,
             f"the lease was last renewed {lease_age:.1f} s ago": lease_age > 2 * self.settings.beat,
+            f"connections to Redis are cut: {len(made)} new ones in {now - made[0]:.1f} s": is_cut_off,
             f"the horse cannot be started: {self._horse_problem}": bool(self._horse_problem),
             f"every task type is set aside: {', '.join(self.stable.set_aside)}": self._is_useless(),
             f"no horse is ready for {now - (awaited or now):.0f} s": now - (awaited or now) > LOADING,

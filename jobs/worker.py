@@ -66,7 +66,8 @@ class Worker(PlainWorker):
         self._diary = Diary(self.store.redis, self.store.keys, self.name)
         self._stable = Stable(self.store, self._diary, lambda: self.shutdown.requested, self._on_line)
         self._claims = Claims(self.store, self.actor, give_up=lambda: self.shutdown.requested)
-        self._vitals = Vitals(self.name, self.settings, self._stable, self._claims, GpuMeter(self.settings.beat).latest)
+        gpus = GpuMeter(self.settings.beat).latest
+        self._vitals = Vitals(self.name, self.settings, self._stable, self._claims, self.connected_at, gpus)
         self._health: HealthServer | None = None
         self._jobs_left: int | None = None
         self._broken_horse = Pauses(2.0, 30.0)  # after one that could not be started

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from redis import Redis
 from redis_server import RedisServer
 from rq.queue import Queue
 
-from .conftest import asked, assert_clean, assert_told, ended, running, serve_health
+from .conftest import asked, assert_clean, assert_told, ended, running, serve_health, watched
 
 pytestmark = pytest.mark.slow
 
@@ -146,6 +147,22 @@ def test_an_outage_of_redis(client: Client, fleet: Fleet, trace: Path, place: st
     eventually(lambda: assert_told(place, "200"))
     task_id = client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id
     ended(client, task_id, "SUCCESS")
+    assert_clean(client, fleet, task_id)
+
+
+def test_connections_that_are_cut_again_and_again(client: Client, fleet: Fleet, trace: Path) -> None:
+    """Red, although each call succeeds on a new one; green again, and a new task started, when they last."""
+    fleet.environment |= {"GHOSTLESS_BEAT": "1", "GHOSTLESS_LEASE": "5"}
+    place = serve_health(fleet)
+    with watched(place) as answers:
+        for _ in range(5):
+            client.store.redis.client_kill_filter(_type="normal")
+            client.store.redis.client_kill_filter(_type="pubsub")
+            time.sleep(0.3)  # the fault itself
+        task_id = client.submit("life.once", {"trace": str(trace)}).task_id
+    assert any("connections to Redis are cut" in answer for answer in answers), answers
+    ended(client, task_id, "SUCCESS", seconds=10)
+    eventually(lambda: assert_told(place, "200 idle"))
     assert_clean(client, fleet, task_id)
 
 

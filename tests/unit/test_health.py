@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -137,6 +138,7 @@ def vitals(**changes: Any) -> Vitals:
         settings=Settings(),
         stable=SimpleNamespace(horse=horse, served=("image.generate",), set_aside={}),  # type: ignore[arg-type]
         claims=SimpleNamespace(answered_at=now),  # type: ignore[arg-type]
+        connected_at=deque(maxlen=5),
         reporter=SimpleNamespace(answered_at=now, renewed_at=now, task_id=None),  # type: ignore[arg-type]
     )
     made.come_round()
@@ -163,6 +165,15 @@ def test_redis_that_does_not_answer() -> None:
     assert sick.report()["healthy"]
     sick.reporter.answered_at = ago(11)  # type: ignore[union-attr]
     assert "no successful call to Redis for 11." in sick.report()["reasons"][0]
+
+
+def test_connections_that_are_cut() -> None:
+    """So many new ones within two beats, although each call succeeds in the end."""
+    sick = vitals()
+    sick.connected_at.extend([ago(11), ago(3), ago(2), ago(1), ago(0)])
+    assert sick.report()["healthy"]
+    sick.connected_at.append(ago(0))
+    assert ["connections to Redis are cut: 5 new ones in 3.0 s"] == sick.report()["reasons"]
 
 
 def test_a_lease_that_is_not_renewed() -> None:

@@ -46,7 +46,7 @@ FAREWELL = 5.0
 """Seconds that an ending pool waits until Redis has heard of every death."""
 
 BEGUN = signal.SIGUSR1
-"""What a worker sends to its pool when it has registered, so that the pool need not ask Redis."""
+"""What a worker sends to its pool when it has loaded its modules, so that the pool need not ask Redis."""
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ class Pool:
     def __init__(self, store: Store, places: Sequence[Place], arguments: Sequence[str], *, burst: bool) -> None:
         self._store, self._places, self._arguments, self._burst = store, places, arguments, burst
         self._reports = Reports(store, f"pool:{places[0].name}"[:64])
-        self._has_begun = False  # whether some worker has registered
+        self._has_begun = False  # whether some worker has loaded its modules
         self._is_stopping = False
         self._failure = 0
 

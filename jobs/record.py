@@ -38,6 +38,8 @@ class WorkerRecord:
     horse_pid: int | None = None
     horse_rss: int | None = None
     gpus: tuple[GpuMemory, ...] = ()
+    loading_since: int | None = None  # while there is no horse that is ready
+    drain_ends_at: int | None = None  # while the worker stops: when its task is asked to do so too
     health: str | None = None  # where the worker answers for its health, "IP:port"
 
     def to_json(self) -> str:

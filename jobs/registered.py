@@ -62,7 +62,6 @@ class RegisteredWorker(RqWorker):
         named = connect_like(self.connection, client_name(self.name, self.incarnation), self._note_connection)
         self.store = Store(named, self.settings)
         self.is_displaced = False  # another worker has taken the name
-        self.on_birth: Callable[[], None] | None = None  # is called when it has registered
         self._done = self._failed = 0  # attempts of this life; only the claim loop writes them
         self._counted = (0, 0)  # of them in the entry; only the beat writes it
         self._redis_ahead: float | None = None  # seconds by which Redis' clock is ahead of the monotonic one
@@ -107,8 +106,6 @@ class RegisteredWorker(RqWorker):
             super().register_birth()
         except ValueError as error:
             raise InvalidSetting("--name", "a name that no live worker has", self.name) from error
-        if self.on_birth:
-            self.on_birth()
 
     def _replace_former(self) -> None:
         """Report a dead worker of this name. Raises ValueError when it lives; rq's rule holds where nobody can tell."""
@@ -136,7 +133,7 @@ class RegisteredWorker(RqWorker):
 
     def serialize(self) -> dict[Any, Any]:
         """Return the entry in rq's registry."""
-        return {**super().serialize(), "incarnation": self.incarnation}
+        return {**super().serialize(), "incarnation": self.incarnation, WORKER_RECORD: self.record().to_json()}
 
     def subscribe(self) -> None:
         """Listen to commands as rq does, but on a connection that bears this worker's name.

@@ -111,7 +111,9 @@ class Stable:
             self._diary.note("horse not started", error.summary, logging.ERROR)
             raise
         self.horse = horse
-        if is_ready:
+        if not is_ready:
+            horse.kill()
+        else:
             self._types, self._disowned = horse.types, set()
             self._diary.note("horse started", f"process {horse.pid}")
             if not horse.types:

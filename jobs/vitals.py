@@ -15,6 +15,7 @@ from .record import GpuMemory, WorkerRecord
 from .reporter import Reporter
 from .settings import Settings
 from .stable import Stable
+from .supervisor import Shutdown
 
 LOADING = 300.0
 """Seconds that a horse may take to load its modules and models before that is a fault."""
@@ -38,6 +39,7 @@ class Vitals:
     stable: Stable
     claims: Claims
     connected_at: deque[float]  # when the last connections to Redis were made; full when there were too many
+    shutdown: Shutdown
     gpus: Callable[[], Sequence[GpuMemory]] = tuple
     reporter: Reporter | None = None
     address: str | None = None  # of the health endpoint
@@ -89,6 +91,8 @@ class Vitals:
             horse_rss=horse.rss if horse else None,
             gpus=tuple(self.gpus()),
             health=self.address,
+            loading_since=_by_redis(self._horse_awaited_since, beat),
+            drain_ends_at=_by_redis(self.shutdown.stop_at, beat),
         )
 
     def report(self) -> dict[str, Any]:
@@ -129,6 +133,8 @@ class Vitals:
         return bool(self.stable.set_aside) and not self.stable.served
 
     def _state(self) -> str:
+        if self.shutdown.requested:
+            return "draining"
         if self._is_at_work:
             return "busy"
         return "idle" if self._horse_awaited_since is None else "waiting for its horse"
@@ -142,3 +148,10 @@ class Vitals:
         if not (self.reporter and self.reporter.task_id):
             return None
         return time.monotonic() - self.reporter.renewed_at
+
+
+def _by_redis(moment: float | None, beat: WorkerRecord) -> int | None:
+    """Return a moment of the monotonic clock in ms by Redis' clock, as a beat of this moment has it."""
+    if moment is None or beat.beat_at is None:
+        return None
+    return beat.beat_at + round(1000 * (moment - time.monotonic()))

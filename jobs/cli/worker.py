@@ -93,7 +93,7 @@ def worker(
         ctx.exit(run_pool(settings, found, sys.argv[1:], burst=burst))
     connection = Redis.from_url(settings.redis_url, protocol=2)
     one = Worker(list(queues), name or unique_name(), connection=connection, settings=settings, incarnation=incarnation)
-    one.on_birth = partial(tell_parent, parent, BEGUN) if parent else None
+    one.on_ready = partial(tell_parent, parent, BEGUN) if parent else None
     ctx.exit(_work(one, burst=burst, max_jobs=max_jobs, max_idle_time=max_idle_time))
 
 

@@ -13,7 +13,7 @@ from ..client import PAGE_LIMIT, Client, Filter
 from ..fleet import Member
 from ..model import Task
 from ..record import WorkerRecord
-from ..spans import duration
+from ..spans import distance, duration
 from .lazy import Failed
 from .output import Column, clean, clock, on_terminal, show_fields, show_table, when
 from .session import Session, json_option, pass_session, print_json
@@ -128,6 +128,10 @@ def _fields(member: Member, task_ids: Sequence[str], now: int) -> Iterator[tuple
 def _told(record: WorkerRecord, now: int) -> Iterator[tuple[str, str]]:
     if record.attempt and record.since:
         yield "attempt", f"{record.attempt} of {record.task_id}, for {duration(now - record.since)}"
+    if record.loading_since:
+        yield "loading", f"its modules, for {duration(now - record.loading_since)}"
+    if record.drain_ends_at:
+        yield "draining", f"takes nothing new; what it runs is handed back {distance(record.drain_ends_at, now)}"
     if record.lease_age is not None:
         yield "lease", f"renewed {duration(record.lease_age)} before the last beat, lasts {duration(record.lease)}"
     if record.horse_pid:

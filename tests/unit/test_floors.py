@@ -42,7 +42,7 @@ FLOORS = {
     ),
     2: (
         *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
-        *("jobs.circumstances", "jobs.explanation", "jobs.schedules", "jobs.diary"),
+        *("jobs.availability", "jobs.circumstances", "jobs.explanation", "jobs.schedules", "jobs.diary"),
     ),
     3: ("jobs.client",),
     4: (

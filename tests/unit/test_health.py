@@ -15,6 +15,7 @@ import pytest
 from ghostless.jobs.health import MOST_CLIENTS, HealthServer, PortTaken, own_address
 from ghostless.jobs.record import GpuMemory, WorkerRecord
 from ghostless.jobs.settings import Settings
+from ghostless.jobs.supervisor import Shutdown
 from ghostless.jobs.vitals import LOADING, ROUND, Vitals
 from helpers import eventually
 from redis import Redis
@@ -139,6 +140,7 @@ def vitals(**changes: Any) -> Vitals:
         stable=SimpleNamespace(horse=horse, served=("image.generate",), set_aside={}),  # type: ignore[arg-type]
         claims=SimpleNamespace(answered_at=now),  # type: ignore[arg-type]
         connected_at=deque(maxlen=5),
+        shutdown=Shutdown(),
         reporter=SimpleNamespace(answered_at=now, renewed_at=now, task_id=None),  # type: ignore[arg-type]
     )
     made.come_round()
@@ -231,3 +233,17 @@ def test_the_record_of_a_beat() -> None:
         beat, types=("image.generate",), horse_pid=1, horse_rss=record.horse_rss, gpus=(GpuMemory(1, 2),),
         health="10.0.0.5:9000",
     )  # fmt: skip
+
+
+def test_the_record_of_a_worker_that_loads_or_drains() -> None:
+    """Since when there is no horse, and until when it drains, by Redis' clock."""
+    known = vitals()
+    known.await_horse()
+    known.shutdown.request(30.0)
+    record = known.record(WorkerRecord(beat_at=1_000_000))
+    assert (1_000_000, 1_030_000) == (
+        pytest.approx(record.loading_since, abs=5_000),
+        pytest.approx(record.drain_ends_at, abs=5_000),
+    )
+    assert "draining" == known.report()["state"]
+    assert known.record(WorkerRecord()).loading_since is None, "the worker does not know yet what Redis' clock says"

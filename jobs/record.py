@@ -16,10 +16,11 @@ LONGEST_REASON = 300
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """The memory of one GPU, in bytes."""
+    """The memory of one GPU, in bytes; zeros where NVML does not tell."""
 
     used: int
     total: int
+    device: str = ""  # number or UUID, as in CUDA_VISIBLE_DEVICES
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .claims import Claims
+from .launch import LOADING
 from .messages import Claimed
 from .record import GpuMemory, WorkerRecord
 from .reporter import Reporter
 from .settings import Settings
 from .stable import Stable
 from .supervisor import Shutdown
-
-LOADING = 300.0
-"""Seconds that a horse may take to load its modules and models before that is a fault."""
 
 PROBLEM_LIMIT = 300
 """Characters of the reason why a horse could not be started."""

@@ -80,7 +80,7 @@ def test_a_killed_worker_is_reported_at_once_and_started_again(
     end.touch()
     task = ended(client, task_id, "SUCCESS")
     lost = entry_of(client, task_id, "TIMEOUT")
-    assert (lost.reason, lost.actor, task.attempt) == ("worker_lost", "pool:w-1", 2)
+    assert (lost.reason, lost.actor, task.attempt) == ("worker_lost", "pool:w", 2)
     assert lost.message == f"worker {name} was killed by signal 9 (Killed)"
     assert int(lost.id.split("-")[0]) - (seconds * 1000 + micros // 1000) < 3000, "as soon as the machine can"
     assert_gone(*(process.pid for process in family))

@@ -13,10 +13,11 @@ from typing import Any
 import psutil
 import pytest
 from ghostless.jobs.health import MOST_CLIENTS, HealthServer, PortTaken, own_address
+from ghostless.jobs.launch import LOADING
 from ghostless.jobs.record import GpuMemory, WorkerRecord
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.supervisor import Shutdown
-from ghostless.jobs.vitals import LOADING, ROUND, Vitals
+from ghostless.jobs.vitals import ROUND, Vitals
 from helpers import eventually
 from redis import Redis
 

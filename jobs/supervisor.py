@@ -176,6 +176,8 @@ class Supervisor:
             case "checkpoint":
                 self._has_saved = True
                 self.reporter.checkpoint(frame["value"])
+            case "retire":
+                pass  # what it is for is noted where all frames come in
             case _:
                 self.horse.catch_up()
                 return self._ended(frame)

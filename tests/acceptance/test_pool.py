@@ -86,6 +86,7 @@ def test_a_killed_worker_is_reported_at_once_and_started_again(
     assert_gone(*(process.pid for process in family))
     eventually(lambda: assert_registered(client, 4), seconds=20)
     assert {"w-1", "w-2", "w-3", "w-4"} == workers_of(parent).keys()
+    assert all(f"[{worker}] rq.worker: Worker {worker}: started" in fleet.logs() for worker in workers_of(parent))
     assert ended(client, other, "SUCCESS").attempt == 1
     assert_clean(client, fleet, task_id, other)
 

@@ -27,6 +27,7 @@ REPORT: dict[str, Any] = {"healthy": True, "reasons": []}
 @pytest.fixture(autouse=True)
 def report() -> None:
     """Each test begins with a worker that is well."""
+    REPORT.clear()
     REPORT.update(healthy=True, reasons=[])
 
 
@@ -105,6 +106,16 @@ def test_a_port_that_is_taken_is_told(server: HealthServer) -> None:
     """By address and port, with what to do."""
     port = server.server_address[1]
     with pytest.raises(PortTaken, match=f"--health-port: 127.0.0.1 port {port} cannot .*choose another port"):
+        HealthServer("127.0.0.1", port, lambda: REPORT)
+
+
+def test_who_has_the_port_is_told(server: HealthServer) -> None:
+    """The workers of the pool before, say, which still drain."""
+    port = server.server_address[1]
+    REPORT.update(healthy=True, worker="w-1", state="draining", task="t1")
+    with pytest.raises(
+        PortTaken, match=r"since the worker w-1 does \(200 draining with t1\); wait until that has ended"
+    ):
         HealthServer("127.0.0.1", port, lambda: REPORT)
 
 

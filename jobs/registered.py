@@ -58,16 +58,18 @@ class RegisteredWorker(RqWorker):
         super().__init__(queues, name, *args, **kw)
         self.settings = settings or Settings.from_environment()
         self.incarnation = incarnation or secrets.token_hex(8)  # tells two workers of one name apart
-        self.connected_at = deque[float](maxlen=MOST_CONNECTIONS)  # the last moments, on the monotonic clock
-        named = connect_like(self.connection, client_name(self.name, self.incarnation), self._note_connection)
+        self.connected_at = moments = deque[float](maxlen=MOST_CONNECTIONS)  # the last ones, on the monotonic clock
+        # No bound method: in a circle of references connections would outlive a worker that is given up.
+        named = connect_like(
+            self.connection,
+            client_name(self.name, self.incarnation),
+            lambda: moments.append(time.monotonic()),
+        )
         self.store = Store(named, self.settings)
         self.is_displaced = False  # another worker has taken the name
         self._done = self._failed = 0  # attempts of this life; only the claim loop writes them
         self._counted = (0, 0)  # of them in the entry; only the beat writes it
         self._redis_ahead: float | None = None  # seconds by which Redis' clock is ahead of the monotonic one
-
-    def _note_connection(self) -> None:
-        self.connected_at.append(time.monotonic())
 
     def _set_ip_address(self, connection: Redis) -> None:
         self.ip_address = "unknown"

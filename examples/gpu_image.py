@@ -18,12 +18,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-import numpy as np
-import torch
-from PIL import Image
 from pydantic import Field
-from torch import Tensor, nn
-from torch.nn import functional
+
+try:
+    import numpy as np
+    import torch
+    from PIL import Image
+    from torch import Tensor, nn
+    from torch.nn import functional
+except ImportError as error:
+    raise ImportError(f"{error}; image.diffuse needs it: pip install 'ghostless[gpu-example]'") from error
 
 from ..jobs import Context, task
 

@@ -28,17 +28,18 @@ def connect(settings: Settings) -> Redis:
     return Redis.from_url(settings.redis_url, **_options())
 
 
-def connect_like(other: Redis, name: str = "") -> Redis:
+def connect_like(other: Redis, name: str = "", on_connect: Callable[[], object] | None = None) -> Redis:
     """Return a client to the same database as `other`, whatever `other` was made with.
 
-    Its connections bear the name, where Redis allows that, for those who look at CLIENT LIST.
+    Its connections bear the name, where Redis allows that, for those who look at CLIENT LIST. `on_connect` is called
+    with each new one that has a name, by whichever thread makes it.
     """
     pool = other.connection_pool
     # Address, credentials and TLS are the other's. Its handlers of maintenance notices belong to RESP3.
     theirs = {name: value for name, value in pool.connection_kwargs.items() if "maint_notifications" not in name}
     options = {**theirs, **_options()}
     if name:
-        options["redis_connect_func"] = _introduction(name, theirs.get("redis_connect_func"))
+        options["redis_connect_func"] = _introduction(name, theirs.get("redis_connect_func"), on_connect)
     fresh = type(pool)(connection_class=pool.connection_class, **options)
     return Redis(connection_pool=fresh)
 
@@ -55,7 +56,9 @@ def let_go(redis: Redis) -> None:
         connection.disconnect()  # which shuts nothing down in a process that did not connect
 
 
-def _introduction(name: str, prepare: Callable[[Any], None] | None) -> Callable[[Any], None]:
+def _introduction(
+    name: str, prepare: Callable[[Any], None] | None, then: Callable[[], object] | None
+) -> Callable[[Any], None]:
     """Return what is done with each new connection. redis-py's own `client_name` fails where names are forbidden."""
 
     def introduce(connection: Any) -> None:
@@ -66,6 +69,8 @@ def _introduction(name: str, prepare: Callable[[Any], None] | None) -> Callable[
         connection.send_command("CLIENT", "SETNAME", name, check_health=False)
         with suppress(ResponseError):
             connection.read_response()
+        if then:
+            then()
 
     return introduce
 

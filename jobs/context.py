@@ -22,6 +22,7 @@ PROGRESS_INTERVAL: Final = 0.1
 MESSAGE_LIMIT: Final = 64
 LINE_LIMIT: Final = 2048
 STAGE_LIMIT: Final = 64
+WHY_LIMIT: Final = 200
 NAME_LIMIT: Final = 200
 
 _FILE_NAME: Final = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
@@ -120,6 +121,14 @@ class Context:
     def log(self, line: str) -> None:
         """Append a line to the task's log; its first 2 KB are kept."""
         self._attempt.send("log", line=cut(str(line), LINE_LIMIT))
+
+    def retire_process(self, why: str) -> None:
+        """Let the process of the handlers end after this attempt, however that ends: the next task gets a fresh one.
+
+        For what spoils a process, such as a library in a bad state; 200 bytes of `why` are kept. An exception
+        that tells of a lost GPU does so by itself.
+        """
+        self._attempt.send("retire", retire=f"the handler asked for that: {cut(str(why), WHY_LIMIT)}")
 
     def artifact(self, name: str, data_or_path: bytes | str | Path) -> Artifact:
         """Keep bytes, or a copy of the file at a path, under a plain file name; return what to put into the result.

@@ -5,17 +5,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..statemachine import FINAL, TABLE, Event, Policy, Reason, State
+from .availability import NAMED, handed_back_at, remark, remarks, serves, some
 from .circumstances import Circumstances
 from .fleet import Member
 from .model import Entry, Task
-from .record import WorkerRecord
 from .spans import distance, duration
 
 SHOWN_ENTRIES = 3
 """Moves of the history that stand in the evidence."""
-
-NAMED = 5
-"""Workers, or types, that a sentence names."""
 
 _ACTIONS = (Event.CANCEL, Event.PAUSE, Event.RESUME, Event.RETRY)
 
@@ -96,7 +93,11 @@ def _pending(around: Circumstances) -> _Account:
     return _Account(
         f"{place}, and its turn has not come",
         f"{_whoever(names, len(servers))} starts it when its turn comes{_estimate(around, len(servers))}",
-        evidence=(f"{task.type} is served by {names}", f"submitted {distance(task.submitted_at, around.now)}"),
+        evidence=(
+            f"{task.type} is served by {names}",
+            *remarks(around.workers, around.now),
+            f"submitted {distance(task.submitted_at, around.now)}",
+        ),
     )
 
 
@@ -106,11 +107,15 @@ def _may_start(worker: Member, task: Task) -> bool:
 
 
 def _unserved(around: Circumstances) -> _Account:
-    task = around.task
+    task, now = around.task, around.now
+    why = f"no worker of its queue {task.queue} serves the type {task.type}"
     return _Account(
-        f"no worker of its queue {task.queue} serves the type {task.type}",
+        "; ".join((why, *remarks(around.workers[:NAMED], now))),
         f"the first worker that serves it starts it: `ghostless worker {task.queue} --tasks MODULE`{_again(around)}",
-        evidence=(*_parking(around), *(_serves(worker, task.type) for worker in around.workers[:NAMED])),
+        evidence=(
+            *_parking(around),
+            *(serves(worker, task.type) for worker in around.workers[:NAMED] if not remark(worker, now)),
+        ),
     )
 
 
@@ -128,22 +133,8 @@ def _again(around: Circumstances) -> str:
     return f"; {waiting[0]} tries again by itself within the hour" if waiting else ""
 
 
-def _serves(worker: Member, task_type: str) -> str:
-    record = worker.record or WorkerRecord()
-    if task_type in record.set_aside:
-        return f"{worker.name} does not take it for now: {record.set_aside[task_type]}"
-    if worker.record is None:
-        return f"{worker.name} is a worker of rq's own; what is parked comes to it after `ghostless types publish`"
-    return f"{worker.name} serves {_some(record.types) or 'no type'}"
-
-
 def _names(workers: Sequence[Member]) -> str:
-    return _some([worker.name for worker in workers])
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    return some([worker.name for worker in workers])
 
 
 def _whoever(names: str, number: int) -> str:
@@ -209,12 +200,12 @@ def _processing(around: Circumstances) -> _Account:
     task = around.task
     if around.lease is None:
         return _silent(around)
-    return _Account(
-        f"the worker {task.worker_id} runs attempt {task.attempt}",
-        f"it ends by itself, or its worker stops it{_limits(task.policy)}",
-        task.timeout_at,
-        _signs_of_life(around),
-    )
+    why, hands_back_at = f"the worker {task.worker_id} runs attempt {task.attempt}", handed_back_at(around.holder)
+    if hands_back_at:
+        upcoming = "it ends by itself, or goes back to its queue, from its last checkpoint"
+        return _Account(f"{why}, and is draining", upcoming, hands_back_at, _signs_of_life(around))
+    upcoming = f"it ends by itself, or its worker stops it{_limits(task.policy)}"
+    return _Account(why, upcoming, task.timeout_at, _signs_of_life(around))
 
 
 def _limits(policy: Policy) -> str:

@@ -1,7 +1,9 @@
 """An exception told in a frame: whatever a handler raises, its message and traceback become bounded text."""
 
+import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from types import TracebackType
 from typing import Any, Final
 
@@ -9,8 +11,14 @@ from .bounds import WAIT, fault
 from .errors import RetryLater
 from .values import cut, cut_middle
 
+_LOST_GPU = re.compile(r"(cuda|hip)[ _]?error", re.IGNORECASE)
+"""What torch ("CUDA error: ..."), JAX ("CUDA_ERROR_...") and CuPy ("cudaError...") say of a fault after which each
+further call of the process to its GPU fails as well. Being out of memory is none: "CUDA out of memory"."""
+
 MESSAGE_LIMIT: Final = 2048
 ERROR_LIMIT: Final = 64 * 1024
+MOST_CAUSES: Final = 10
+"""Exceptions of a chain that are looked at."""
 
 
 def describe(reason: str, message: str) -> Mapping[str, Any]:
@@ -32,6 +40,7 @@ def describe_error(error: BaseException, reason: str, prefix: str, *, retryable:
         "error": traceback_of(error),
         "retryable": retryable,
         "asked": round(1000 * WAIT.nearest(wish)),
+        "retire": _lost_gpu(error),
     }
 
 
@@ -45,6 +54,18 @@ def message_of(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         text = f"out of memory: {text}".removesuffix(": ")
     return cut(f"{name}: {text}" if text else name, MESSAGE_LIMIT)
+
+
+def _lost_gpu(error: BaseException) -> str:
+    """Return why the process is of no use any more when its GPU was lost; "" when it was not."""
+    told = (message_of(link) for link in islice(_chain(error), MOST_CAUSES))
+    return next((f"it may have lost its GPU: {cut(text, 200)}" for text in told if _LOST_GPU.search(text)), "")
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def traceback_of(error: BaseException) -> str:

@@ -16,6 +16,9 @@ from .scripts import milliseconds, translated
 SILENT = "silent"
 """The state of a worker that has not beaten for longer than its lease, whatever it last said of itself."""
 
+LOADING, DRAINING = "loading", "draining"
+"""States that rq does not know: no horse is ready yet; told to stop, and perhaps still with a task."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -41,7 +44,7 @@ class Member:
         silent_for = _silence(record, now)
         return cls(
             name=name,
-            state=stored.get("state", "?") if silent_for is None else SILENT,
+            state=SILENT if silent_for is not None else _phase(record) or stored.get("state", "?"),
             queues=tuple(queue for queue in stored.get("queues", "").split(",") if queue),
             host=stored.get("hostname", ""),
             pid=_number(stored.get("pid")),
@@ -59,6 +62,8 @@ class Member:
         record = self.record
         if record is None:
             return True
+        if record.drain_ends_at:
+            return False
         is_named = task_type in record.types or len(record.types) == MOST_TYPES
         return is_named and task_type not in record.set_aside
 
@@ -93,6 +98,12 @@ def _silence(record: WorkerRecord | None, now: int) -> int | None:
     if record is None or record.beat_at is None or now - record.beat_at <= record.lease:
         return None
     return now - record.beat_at
+
+
+def _phase(record: WorkerRecord | None) -> str:
+    if record and record.drain_ends_at:
+        return DRAINING
+    return LOADING if record and record.loading_since else ""
 
 
 def _number(text: str | None) -> int | None:

@@ -18,11 +18,15 @@ from typing import Any, cast
 from redis import Redis
 
 from .errors import GhostlessError
+from .probe import ask
 
 log = logging.getLogger("rq.worker.ghostless")
 
 PATIENCE = 5.0
 """Seconds that a client may leave its connection idle."""
+
+HOLDERS_PATIENCE = 1.0
+"""Seconds in which a worker that has the port must say so."""
 
 MOST_CLIENTS = 16
 """Connections that are answered at once; a further one is closed."""
@@ -38,8 +42,13 @@ class PortTaken(GhostlessError):
 
     def __init__(self, host: str, port: int, cause: OSError) -> None:
         self.host, self.port, self.cause = host, port, cause
-        why = cause.strerror or cause
-        super().__init__(f"--health-port: {host} port {port} cannot be listened on ({why}); choose another port")
+        why = f"{host} port {port} cannot be listened on ({cause.strerror or cause})"
+        holder = ask(_address(host, port), HOLDERS_PATIENCE)
+        if holder.worker:
+            why += f", since the worker {holder.worker} does ({holder.text}); wait until that has ended, or"
+        else:
+            why += ";"
+        super().__init__(f"--health-port: {why} choose another port")
 
 
 def own_address(redis: Redis) -> str:
@@ -85,7 +94,7 @@ class HealthServer(ThreadingMixIn, TCPServer):
     def address(self) -> str:
         """Where it listens, "host:port"."""
         host, port = self.server_address[:2]
-        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+        return _address(str(host), int(port))
 
     def close(self) -> None:
         """Stop listening."""
@@ -121,6 +130,10 @@ class HealthServer(ThreadingMixIn, TCPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Pass over a client that went away."""
         log.debug("health: a client could not be answered", exc_info=True)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _cut_off(request: socket.socket) -> None:

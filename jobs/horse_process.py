@@ -77,6 +77,7 @@ class Horse:
         self.types: Mapping[str, Mapping[str, Any]] = {}
         self.setting_up = ""  # the type whose setup runs, or did not run to its end
         self.set_up: set[str] = set()  # the types whose setup did
+        self.retires = ""  # why it is to run no further task, in the words of what runs in it
         self._send({"kind": "load", "modules": list(modules), "artifacts": artifacts})
 
     @property
@@ -148,10 +149,11 @@ class Horse:
             self._fault = f"it sent what is no frame ({error})"
             return []
         for frame in frames:
-            self._note_setup(frame)
+            self._note(frame)
         return frames
 
-    def _note_setup(self, frame: Mapping[str, Any]) -> None:
+    def _note(self, frame: Mapping[str, Any]) -> None:
+        self.retires = frame.get("retire") or self.retires
         if frame.get("kind") == "setup begun":
             self.setting_up = frame["type"]
         elif frame.get("kind") == "setup done":

@@ -7,6 +7,9 @@ import sys
 from collections.abc import Callable
 from typing import IO, Protocol
 
+LOADING = 300.0
+"""Seconds that a process may take to load modules and models before that is a fault."""
+
 
 class Process(Protocol):
     """What a worker needs of a horse's process: the part of subprocess.Popen that it uses."""

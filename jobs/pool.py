@@ -46,7 +46,7 @@ FAREWELL = 5.0
 """Seconds that an ending pool waits until Redis has heard of every death."""
 
 BEGUN = signal.SIGUSR1
-"""What a worker sends to its pool when it has registered, so that the pool need not ask Redis."""
+"""What a worker sends to its pool when it has loaded its modules, so that the pool need not ask Redis."""
 
 
 @dataclass(slots=True)
@@ -207,10 +207,12 @@ class Reports(threading.Thread):
 class Pool:
     """Keeps a worker running in each place. `arguments` are those of the command line that asked for the pool."""
 
-    def __init__(self, store: Store, places: Sequence[Place], arguments: Sequence[str], *, burst: bool) -> None:
+    def __init__(
+        self, store: Store, name: str, places: Sequence[Place], arguments: Sequence[str], *, burst: bool
+    ) -> None:
         self._store, self._places, self._arguments, self._burst = store, places, arguments, burst
-        self._reports = Reports(store, f"pool:{places[0].name}"[:64])
-        self._has_begun = False  # whether some worker has registered
+        self._reports = Reports(store, f"pool:{name}"[:64])
+        self._has_begun = False  # whether some worker has loaded its modules
         self._is_stopping = False
         self._failure = 0
 
@@ -285,10 +287,10 @@ def _ending(code: int) -> str:
     return f"was killed by signal {-code} ({signal.strsignal(-code)})"
 
 
-def run_pool(settings: Settings, places: Sequence[Place], arguments: Sequence[str], *, burst: bool) -> int:
+def run_pool(settings: Settings, name: str, places: Sequence[Place], arguments: Sequence[str], *, burst: bool) -> int:
     """Keep workers running until a signal or, with `burst`, until their queues are empty. Returns the exit code.
 
     `arguments` are those of the command line `ghostless worker`; each worker gets them with a name of its own.
     """
-    log.info("pool of %s", ", ".join(place.name for place in places))
-    return Pool(Store(connect(settings), settings), places, arguments, burst=burst).run()
+    log.info("pool %s of %s", name, ", ".join(place.name for place in places))
+    return Pool(Store(connect(settings), settings), name, places, arguments, burst=burst).run()

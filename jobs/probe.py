@@ -26,6 +26,7 @@ class Finding:
 
     text: str
     healthy: bool = False
+    worker: str = ""  # who answered, if it was one
 
 
 def ask_all(addresses: Mapping[str, str], patience: float) -> dict[str, str]:
@@ -94,7 +95,7 @@ def _read(answer: bytes, worker: str | None) -> Finding:
         return Finding(_shown(f"{status} {body or head}"))
     if worker and name != worker:
         return Finding(_shown(f"another worker answered, {name}"))
-    return Finding(_shown(f"{status} {told}"), healthy=status == "200")
+    return Finding(_shown(f"{status} {told}"), status == "200", _shown(str(name)))
 
 
 def _shown(text: str) -> str:

@@ -16,10 +16,11 @@ LONGEST_REASON = 300
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """The memory of one GPU, in bytes."""
+    """The memory of one GPU, in bytes; zeros where NVML does not tell."""
 
     used: int
     total: int
+    device: str = ""  # number or UUID, as in CUDA_VISIBLE_DEVICES
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class WorkerRecord:
     horse_pid: int | None = None
     horse_rss: int | None = None
     gpus: tuple[GpuMemory, ...] = ()
+    loading_since: int | None = None  # while there is no horse that is ready
+    drain_ends_at: int | None = None  # while the worker stops: when its task is asked to do so too
     health: str | None = None  # where the worker answers for its health, "IP:port"
 
     def to_json(self) -> str:

@@ -6,6 +6,7 @@ import random
 import secrets
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
@@ -32,6 +33,9 @@ from .store import Store
 log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one set-up serves both
 
 VERSION = version("ghostless")
+MOST_CONNECTIONS = 5
+"""New connections within two beats that tell of cuts; a worker makes three when it starts, and keeps them."""
+
 RECONNECT = 2.0
 """Seconds within which a living worker is there again when its connections were cut."""
 
@@ -54,10 +58,15 @@ class RegisteredWorker(RqWorker):
         super().__init__(queues, name, *args, **kw)
         self.settings = settings or Settings.from_environment()
         self.incarnation = incarnation or secrets.token_hex(8)  # tells two workers of one name apart
-        named = connect_like(self.connection, client_name(self.name, self.incarnation))
+        self.connected_at = moments = deque[float](maxlen=MOST_CONNECTIONS)  # the last ones, on the monotonic clock
+        # No bound method: in a circle of references connections would outlive a worker that is given up.
+        named = connect_like(
+            self.connection,
+            client_name(self.name, self.incarnation),
+            lambda: moments.append(time.monotonic()),
+        )
         self.store = Store(named, self.settings)
         self.is_displaced = False  # another worker has taken the name
-        self.on_birth: Callable[[], None] | None = None  # is called when it has registered
         self._done = self._failed = 0  # attempts of this life; only the claim loop writes them
         self._counted = (0, 0)  # of them in the entry; only the beat writes it
         self._redis_ahead: float | None = None  # seconds by which Redis' clock is ahead of the monotonic one
@@ -99,8 +108,6 @@ class RegisteredWorker(RqWorker):
             super().register_birth()
         except ValueError as error:
             raise InvalidSetting("--name", "a name that no live worker has", self.name) from error
-        if self.on_birth:
-            self.on_birth()
 
     def _replace_former(self) -> None:
         """Report a dead worker of this name. Raises ValueError when it lives; rq's rule holds where nobody can tell."""
@@ -128,7 +135,7 @@ class RegisteredWorker(RqWorker):
 
     def serialize(self) -> dict[Any, Any]:
         """Return the entry in rq's registry."""
-        return {**super().serialize(), "incarnation": self.incarnation}
+        return {**super().serialize(), "incarnation": self.incarnation, WORKER_RECORD: self.record().to_json()}
 
     def subscribe(self) -> None:
         """Listen to commands as rq does, but on a connection that bears this worker's name.

@@ -112,7 +112,9 @@ class Stable:
             self._diary.note("horse not started", error.summary, logging.ERROR)
             raise
         self.horse = horse
-        if is_ready:
+        if not is_ready:
+            horse.kill()
+        else:
             self._types, self._disowned = horse.types, set()
             self._diary.note("horse started", f"process {horse.pid}")
             if not horse.types:
@@ -141,6 +143,8 @@ class Stable:
         most_tasks, most_rss = self._settings.max_tasks_per_horse, self._settings.max_horse_rss
         if horse.setting_up:
             return f"the setup of {horse.setting_up} did not run to its end, and may have left something behind"
+        if horse.retires:
+            return horse.retires
         if most_tasks and self._tasks >= most_tasks:
             return f"it ran {self._tasks} tasks (--max-tasks-per-horse)"
         if most_rss and (rss := horse.rss) > most_rss:

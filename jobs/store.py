@@ -197,10 +197,12 @@ class Store:
     def unpark(self, types: Sequence[str]) -> int:
         """Give the parked tasks of these types back to their queues, where stock rq workers find them; tell how many.
 
-        Each is given back once, although a worker that does not serve its type may park it again meanwhile.
+        Each counts once, although a worker that does not serve its type may park it again meanwhile, so that it is
+        given back twice.
         """
         first = self._unpark(types)
-        return first.moved + sum(self._unpark(types).moved for _ in range(first.looked_at // BATCH))
+        moved = first.moved + sum(self._unpark(types).moved for _ in range(first.looked_at // BATCH))
+        return min(moved, first.looked_at)
 
     def _unpark(self, types: Sequence[str]) -> Swept:
         swept = _read_swept(self._scripts.call("unpark", (), (BATCH, *types)))

@@ -95,6 +95,7 @@ class Supervisor:
     _has_saved: bool = False  # a checkpoint, in this attempt
     _stop: _Stop | None = None
     _told: float = -1.0
+    _has_told_drain: bool = False
 
     def __post_init__(self) -> None:
         self._clocks = Clocks(self.claimed.task.policy, self.claimed.asked_at)
@@ -133,6 +134,7 @@ class Supervisor:
             if time.monotonic() > look_by:
                 self._clocks.excuse(time.monotonic())
             self._tell_lease()
+            self._tell_drain()
             if self.reporter.is_lost:
                 self.horse.kill()
                 return None
@@ -147,6 +149,13 @@ class Supervisor:
         if self.reporter.renewed_at != self._told:
             self._told = self.reporter.renewed_at
             self.horse.extend(self.claimed.held.task_id, self.claimed.held.attempt, self._lease_ends_at())
+
+    def _tell_drain(self) -> None:
+        stop_at = self.shutdown.stop_at
+        if stop_at is not None and not self._has_told_drain:
+            self._has_told_drain = True
+            log.info("draining: task %s has %.1f s", self.claimed.held.task_id, max(0, stop_at - time.monotonic()))
+            self.reporter.beat_soon()
 
     # Frames
 
@@ -168,6 +177,8 @@ class Supervisor:
             case "checkpoint":
                 self._has_saved = True
                 self.reporter.checkpoint(frame["value"])
+            case "retire":
+                pass  # what it is for is noted where all frames come in
             case _:
                 self.horse.catch_up()
                 return self._ended(frame)
@@ -261,6 +272,7 @@ class Supervisor:
         # Who is to go on later, and saves its work, first gets the chance to reach its next checkpoint.
         waits = self.settings.grace if why in ("pause", "shutdown") and self._has_saved else 0.0
         self._stop = _Stop(why, now, now + waits, now + waits + self.settings.grace, forced=waits == 0)
+        log.info("task %s is asked to stop: %s", self.claimed.held.task_id, why)
         self._ask(self._stop)
 
     def _ask(self, stop: _Stop) -> None:

@@ -4,19 +4,19 @@ Its threads leave notes here and read those of the others; each note is one assi
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .claims import Claims
+from .launch import LOADING
 from .messages import Claimed
 from .record import GpuMemory, WorkerRecord
 from .reporter import Reporter
 from .settings import Settings
 from .stable import Stable
-
-LOADING = 300.0
-"""Seconds that a horse may take to load its modules and models before that is a fault."""
+from .supervisor import Shutdown
 
 PROBLEM_LIMIT = 300
 """Characters of the reason why a horse could not be started."""
@@ -36,6 +36,8 @@ class Vitals:
     settings: Settings
     stable: Stable
     claims: Claims
+    connected_at: deque[float]  # when the last connections to Redis were made; full when there were too many
+    shutdown: Shutdown
     gpus: Callable[[], Sequence[GpuMemory]] = tuple
     reporter: Reporter | None = None
     address: str | None = None  # of the health endpoint
@@ -87,6 +89,8 @@ class Vitals:
             horse_rss=horse.rss if horse else None,
             gpus=tuple(self.gpus()),
             health=self.address,
+            loading_since=_by_redis(self._horse_awaited_since, beat),
+            drain_ends_at=_by_redis(self.shutdown.stop_at, beat),
         )
 
     def report(self) -> dict[str, Any]:
@@ -110,9 +114,12 @@ class Vitals:
         now = time.monotonic()
         redis_age, lease_age, awaited = self._redis_age(), self._lease_age() or 0.0, self._horse_awaited_since
         is_stuck = awaited is None and not self._is_at_work and now - self._round_at > ROUND
+        made = [*self.connected_at] or [now]
+        is_cut_off = len(made) == self.connected_at.maxlen and now - made[0] < 2 * self.settings.beat
         found = {
             f"no successful call to Redis for {redis_age:.1f} s": redis_age > 2 * self.settings.beat,
             f"the lease was last renewed {lease_age:.1f} s ago": lease_age > 2 * self.settings.beat,
+            f"connections to Redis are cut: {len(made)} new ones in {now - made[0]:.1f} s": is_cut_off,
             f"the horse cannot be started: {self._horse_problem}": bool(self._horse_problem),
             f"every task type is set aside: {', '.join(self.stable.set_aside)}": self._is_useless(),
             f"no horse is ready for {now - (awaited or now):.0f} s": now - (awaited or now) > LOADING,
@@ -124,6 +131,8 @@ class Vitals:
         return bool(self.stable.set_aside) and not self.stable.served
 
     def _state(self) -> str:
+        if self.shutdown.requested:
+            return "draining"
         if self._is_at_work:
             return "busy"
         return "idle" if self._horse_awaited_since is None else "waiting for its horse"
@@ -137,3 +146,10 @@ class Vitals:
         if not (self.reporter and self.reporter.task_id):
             return None
         return time.monotonic() - self.reporter.renewed_at
+
+
+def _by_redis(moment: float | None, beat: WorkerRecord) -> int | None:
+    """Return a moment of the monotonic clock in ms by Redis' clock, as a beat of this moment has it."""
+    if moment is None or beat.beat_at is None:
+        return None
+    return beat.beat_at + round(1000 * (moment - time.monotonic()))

@@ -10,6 +10,7 @@ import random
 import signal
 import time
 import traceback
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, TextIO
 
@@ -66,13 +67,17 @@ class Worker(PlainWorker):
         self._diary = Diary(self.store.redis, self.store.keys, self.name)
         self._stable = Stable(self.store, self._diary, lambda: self.shutdown.requested, self._on_line)
         self._claims = Claims(self.store, self.actor, give_up=lambda: self.shutdown.requested)
-        self._vitals = Vitals(self.name, self.settings, self._stable, self._claims, GpuMeter(self.settings.beat).latest)
+        gpus = GpuMeter(self.settings.beat).latest
+        self._vitals = Vitals(
+            self.name, self.settings, self._stable, self._claims, self.connected_at, self.shutdown, gpus
+        )
         self._health: HealthServer | None = None
         self._jobs_left: int | None = None
         self._broken_horse = Pauses(2.0, 30.0)  # after one that could not be started
         self._misfits = 0  # tasks in a row that this machine could not run
         self._ended_well = True
         self._deaf_until = 0.0  # to signals, on the monotonic clock
+        self.on_ready: Callable[[], None] | None = None  # is called when the first horse has loaded its modules
 
     # Life
 
@@ -87,18 +92,34 @@ class Worker(PlainWorker):
         return 0 if (self._ended_well or self.shutdown.requested) and not self.is_displaced else 1
 
     def bootstrap(self, *args: Any, **kw: Any) -> None:
-        """Load the task modules first, so that a worker that cannot run anything never registers.
+        """Register, so that others see the worker load, and then load the task modules.
 
-        Raises HorseBroken, PortTaken, RedisUnavailable.
+        Raises HorseBroken, PortTaken, RedisUnavailable, and leaves nothing in rq's registry then.
         """
         self.meet_redis()
         self._serve_health()
         self._workspace = Workspace()
         self._vitals.reporter = self._reporter = Reporter(self.store, self.actor, self._wakeup.wake, self._on_beat)
-        self._stable.fresh_horse()
-        self._stable.publish()
+        self._install_signal_handlers()
         super().bootstrap(*args, **kw)
         self._reporter.start()
+        try:
+            self._load()
+        except BaseException:
+            self.teardown()
+            raise
+
+    def _load(self) -> None:
+        try:
+            self._stable.fresh_horse()
+        except HorseBroken:
+            if not self.shutdown.requested:
+                raise
+        self._stable.publish()
+        self._vitals.come_round()
+        self._tell_news()
+        if self.on_ready:
+            self.on_ready()
 
     def _serve_health(self) -> None:
         if self.settings.health_port:
@@ -196,6 +217,7 @@ class Worker(PlainWorker):
             self._rest(self._broken_horse.next())
         else:
             self._broken_horse.reset()
+            self._vitals.come_round()
         self._tell_news()
         return self._stable.is_ready
 

@@ -44,6 +44,20 @@ def fatal(ctx: Context, trace: Path, kills: Literal["horse", "worker"] = "horse"
     return "survived"
 
 
+@task("life.spoils", max_retries=0, **QUICK)
+def spoils(ctx: Context, trace: Path, how: Literal["asked", "lost", "fine"]) -> int:
+    """Note its process, and spoil it or not."""
+    _note(trace, ctx, how)
+    if how == "asked":
+        ctx.retire_process("a library is in a bad state")
+    if how == "lost":
+        try:
+            raise RuntimeError("CUDA error: an illegal memory access")
+        except RuntimeError as error:
+            raise ValueError("no picture") from error
+    return os.getpid()
+
+
 @task("life.steps", **QUICK)
 def steps(ctx: Context, trace: Path, count: int = 40, pause: float = 0.05) -> dict[str, int]:
     """Work in steps, each noted once it is done, with a checkpoint after each."""

@@ -3,6 +3,7 @@
 import logging
 
 
-def log_to_stderr() -> None:
-    """Set logging up once a process."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+def log_to_stderr(worker: str = "") -> None:
+    """Set logging up once a process; each line names the worker, if one of several that share stderr is given."""
+    whose = f"[{worker}] " if worker else ""  # names have no %
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)-7s {whose}%(name)s: %(message)s")

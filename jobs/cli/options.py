@@ -1,11 +1,12 @@
 """Reading what was typed: each function is a click callback that refuses a value by the name of its option."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, cast
 
 import click
+from click.core import ParameterSource
 
 from ...statemachine import STORED, State
 from ..bounds import Bounds
@@ -89,6 +90,24 @@ def as_names(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...])
     for text in texts:
         as_name(ctx, param, text)
     return texts
+
+
+def retyped(ctx: click.Context, without: Collection[str]) -> list[str]:
+    """Return the words of a command line anew, up to this verb and without some of its parameters."""
+    words = [*retyped(ctx.parent, without), ctx.info_name or ""] if ctx.parent else []
+    for param in sorted(ctx.command.params, key=lambda param: isinstance(param, click.Argument)):
+        name = param.name or ""
+        if name not in without and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            words += _retyped(param, ctx.params[name])
+    return words
+
+
+def _retyped(param: click.Parameter, value: Any) -> list[str]:
+    if isinstance(param, click.Argument):
+        return ["--", *value]
+    if isinstance(param, click.Option) and param.is_flag:
+        return [param.opts[0]]
+    return [word for each in (value if param.multiple else [value]) for word in (param.opts[0], str(each))]
 
 
 def _not_json(word: str) -> Any:

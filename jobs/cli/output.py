@@ -36,10 +36,11 @@ LEAST_WRAPPED = 24
 
 
 class Column(NamedTuple):
-    """A column of a table; numbers stand at the `right`."""
+    """A column of a table; numbers stand at the `right`. One `is_spare` that a narrow terminal has no room for."""
 
     title: str
     right: bool = False
+    is_spare: bool = False
 
 
 def clean(text: str) -> str:
@@ -76,9 +77,9 @@ def aligned(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
 
 def _print_coloured(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     """Print rows without the columns that are empty; on a narrow terminal, the terminal wraps what is too long."""
-    used = [index for index in range(len(columns)) if any(row[index] for row in rows)]
-    columns, rows = [columns[index] for index in used], [[row[index] for index in used] for row in rows]
-    console, widths = Console(highlight=False), _widths(columns, rows)
+    console = Console(highlight=False)
+    columns, rows = _fitting(columns, rows, console.width)
+    widths = _widths(columns, rows)
     titles = _padded(columns, widths, [column.title for column in columns])
     console.print(Text("  ".join(titles).rstrip(), "bold"), soft_wrap=True)
     for line in _wrapped(rows, console.width - sum(widths[:-1]) - 2 * len(widths[:-1])):
@@ -86,6 +87,18 @@ def _print_coloured(columns: Sequence[Column], rows: Sequence[Sequence[str]]) ->
         text = Text("  ").join(Text(shown, STYLES.get(cell, "")) for cell, shown in cells)
         text.rstrip()
         console.print(text, soft_wrap=True)
+
+
+def _fitting(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int
+) -> tuple[list[Column], list[list[str]]]:
+    """Return what is not empty, without the last spare columns when it is wider than `room`."""
+    all_widths = _widths(columns, rows)
+    used = [index for index in range(len(columns)) if any(row[index] for row in rows)]
+    spare = [index for index in used if columns[index].is_spare]
+    while spare and sum(all_widths[index] + 2 for index in used) - 2 > room:
+        used.remove(spare.pop())
+    return [columns[index] for index in used], [[row[index] for index in used] for row in rows]
 
 
 def _wrapped(rows: Sequence[Sequence[str]], room: int) -> Iterator[Sequence[str]]:

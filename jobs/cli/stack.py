@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from ..client import Client
 from ..errors import RedisUnavailable
+from ..fleet import LOADING
 from ..settings import Settings
 from .children import Child, Leash
 from .database import find_database
@@ -143,7 +144,7 @@ class Stack:
         what = f"queue {self.plan.queue}, tasks of {', '.join(self.settings.tasks)}"
         # Without patience: a task at hand goes back to the queue, and on from its checkpoint at the next start.
         command = self._ghostless("worker", self.plan.queue, "--drain", "0")
-        self._start("worker", what, self._worker_registered, command)
+        self._start("worker", what, self._worker_has_loaded, command)
 
     def _ghostless(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", __package__ or "", *arguments]
@@ -201,8 +202,8 @@ class Stack:
         trace = self.client.reads.watchdog()
         return trace is not None and str(trace["actor"]).endswith(f"-{child.pid}")
 
-    def _worker_registered(self, child: Child) -> bool:
-        return any(member.pid == child.pid for member in self.client.workers())
+    def _worker_has_loaded(self, child: Child) -> bool:
+        return any(member.pid == child.pid and member.state != LOADING for member in self.client.workers())
 
     def _web_answers(self, child: Child) -> bool:
         connection = http.client.HTTPConnection(HOST, self.port, timeout=2)

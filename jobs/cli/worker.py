@@ -1,6 +1,5 @@
 """`worker`: run tasks from queues until told to stop."""
 
-import sys
 from functools import partial
 from typing import Any
 
@@ -17,8 +16,11 @@ from ..tether import stop_with_parent, tell_parent
 from ..worker import Worker
 from .logs import log_to_stderr
 from .modules import modules_of, modules_option, told
-from .options import as_name, as_names
+from .options import as_name, as_names, retyped
 from .session import Session, pass_session
+
+OF_THE_POOL = ("number", "gpus", "name", "health_port")
+"""Parameters that are not handed on as they are to the workers of a pool."""
 
 
 @click.command()
@@ -87,13 +89,14 @@ def worker(
     )
     modules_of(settings)
     session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
-    log_to_stderr()
-    if (number or gpus is not None) and not parent:
-        found = places(name or unique_name(), number or 1, gpus, settings.health_port)
-        ctx.exit(run_pool(settings, found, sys.argv[1:], burst=burst))
+    name = name or unique_name()
+    log_to_stderr(name if parent else "")
+    if number or gpus is not None:
+        found = places(name, number or 1, gpus, settings.health_port)
+        ctx.exit(run_pool(settings, name, found, retyped(ctx, OF_THE_POOL), burst=burst))
     connection = Redis.from_url(settings.redis_url, protocol=2)
-    one = Worker(list(queues), name or unique_name(), connection=connection, settings=settings, incarnation=incarnation)
-    one.on_birth = partial(tell_parent, parent, BEGUN) if parent else None
+    one = Worker(list(queues), name, connection=connection, settings=settings, incarnation=incarnation)
+    one.on_ready = partial(tell_parent, parent, BEGUN) if parent else None
     ctx.exit(_work(one, burst=burst, max_jobs=max_jobs, max_idle_time=max_idle_time))
 
 

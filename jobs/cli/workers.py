@@ -1,6 +1,5 @@
 """`workers`: who serves, what they do, and how they are."""
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -12,11 +11,14 @@ from ...statemachine import RUNNING
 from ..client import PAGE_LIMIT, Client, Filter
 from ..fleet import Member
 from ..model import Task
-from ..record import WorkerRecord
-from ..spans import duration
+from ..record import GpuMemory, WorkerRecord
+from ..spans import distance, duration
 from .lazy import Failed
-from .output import Column, clean, clock, on_terminal, show_fields, show_table, when
+from .output import Column, clean, clock, show_fields, show_table, when
 from .session import Session, json_option, pass_session, print_json
+
+SHOWN_UUID = 12
+"""Characters that the table shows of a GPU's UUID."""
 
 SHOWN_EVENTS = 10
 """Events of a worker that are shown, the newest; `--json` has all that are kept."""
@@ -73,26 +75,18 @@ _COLUMNS = [
     Column("WORKER"),
     Column("STATE"),
     Column("TASK"),
-    Column("FOR", right=True),
+    Column("FOR", right=True, is_spare=True),
     Column("QUIET", right=True),
-    Column("MEMORY", right=True),
-    Column("GPU", right=True),
+    Column("MEMORY", right=True, is_spare=True),
+    Column("GPU", right=True, is_spare=True),
     Column("QUEUES"),
 ]
-_WIDE = ("FOR", "MEMORY", "GPU")
-"""Columns that a terminal of fewer than `_WIDTH` characters has no room for; `workers NAME` shows them."""
-_WIDTH = 100
+"""What is spare `workers NAME` shows too."""
 
 
 def _show_all(fleet: Sequence[Member], held: list[Task], now: int) -> None:
-    is_narrow = on_terminal() and shutil.get_terminal_size().columns < _WIDTH
-    used = [index for index, column in enumerate(_COLUMNS) if not (is_narrow and column.title in _WIDE)]
     rows = [_row(member, _ids(held, member), now) for member in fleet]
-    show_table(
-        [_COLUMNS[index] for index in used],
-        [[row[index] for index in used] for row in rows],
-        empty="no worker is registered; start one: ghostless worker QUEUE",
-    )
+    show_table(_COLUMNS, rows, empty="no worker is registered; start one: ghostless worker QUEUE")
     for member in fleet:
         for kind, why in (member.record or WorkerRecord()).set_aside.items():
             click.echo(clean(f"{member.name} does not take {kind} for a while: {why}"))
@@ -103,9 +97,14 @@ def _row(member: Member, task_ids: Sequence[str], now: int) -> list[str]:
     since = duration(now - record.since) if record.since else ""
     quiet = duration(now - member.heartbeat_at) if member.heartbeat_at else ""
     memory = decimal(record.horse_rss) if record.horse_rss else ""
-    gpu = " ".join(f"{gpu.used / gpu.total:.0%}" for gpu in record.gpus if gpu.total)
+    gpu = " ".join(_gpu(gpu) for gpu in record.gpus)
     tasks, queues = " ".join(task_ids) or "-", " ".join(member.queues)
     return [member.name, member.state, tasks, since, quiet, memory, gpu, queues]
+
+
+def _gpu(gpu: GpuMemory) -> str:
+    device = gpu.device if len(gpu.device) <= SHOWN_UUID else f"{gpu.device[:SHOWN_UUID]}…"
+    return f"{device}: {gpu.used / gpu.total:.0%}" if gpu.total else device
 
 
 # One of them
@@ -128,12 +127,18 @@ def _fields(member: Member, task_ids: Sequence[str], now: int) -> Iterator[tuple
 def _told(record: WorkerRecord, now: int) -> Iterator[tuple[str, str]]:
     if record.attempt and record.since:
         yield "attempt", f"{record.attempt} of {record.task_id}, for {duration(now - record.since)}"
+    if record.loading_since:
+        yield "loading", f"its modules, for {duration(now - record.loading_since)}"
+    if record.drain_ends_at:
+        yield "draining", f"takes nothing new; what it runs is handed back {distance(record.drain_ends_at, now)}"
     if record.lease_age is not None:
         yield "lease", f"renewed {duration(record.lease_age)} before the last beat, lasts {duration(record.lease)}"
     if record.horse_pid:
         memory = f", {decimal(record.horse_rss)} of memory" if record.horse_rss else ""
         yield "horse", f"pid {record.horse_pid}{memory}"
-    yield from ((f"gpu {n}", f"{decimal(gpu.used)} of {decimal(gpu.total)}") for n, gpu in enumerate(record.gpus))
+    for gpu in record.gpus:
+        told = f"{decimal(gpu.used)} of {decimal(gpu.total)}" if gpu.total else "NVML does not tell how full it is"
+        yield f"gpu {gpu.device}", told
     yield "types", " ".join(record.types)
     yield from (("set aside", f"{name}: {why}") for name, why in record.set_aside.items())
     yield "health", record.health or ""

@@ -1,8 +1,11 @@
 """A fleet of real processes for each test; after it nothing may be left, neither processes nor damage."""
 
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,9 @@ from fleet import QUICK, Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
 from ghostless.jobs.model import Entry, Task
+from ghostless.jobs.probe import Finding, ask
 from ghostless.jobs.settings import Settings
-from helpers import eventually, expect, is_running
+from helpers import eventually, expect, free_port, is_running
 from redis import Redis
 from redis_server import RedisServer
 
@@ -113,6 +117,49 @@ def submit_when_known(client: Client, task_type: str, params: dict[str, object],
         return client.submit(task_type, params, **wishes).task_id
 
     return eventually(submit, seconds=20)
+
+
+# Health
+
+
+def serve_health(fleet: Fleet, url: str | None = None) -> str:
+    """Start a watchdog, and a worker w0 that answers for its health; return where, once it is idle."""
+    port = free_port()
+    fleet.watchdog()
+    options = ["--tasks", "lifecycle", "--name", "w0", "--health-port", str(port)]
+    fleet.start("--redis-url", url or fleet.url, "worker", "default", *options)
+    address = f"127.0.0.1:{port}"
+    eventually(lambda: assert_told(address, "200 idle"), seconds=25)
+    return address
+
+
+def assert_told(address: str, expected: str) -> None:
+    """Check what a worker answers for its health."""
+    assert re.match(expected, asked(address).text), asked(address)
+
+
+def asked(address: str) -> Finding:
+    """Ask a worker for its health."""
+    return ask(address, 2, "w0")
+
+
+@contextmanager
+def watched(address: str) -> Generator[list[str]]:
+    """Ask a worker for its health again and again; what it answered is in the list when the block ends."""
+    answers: list[str] = []
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.05):
+            answers.append(asked(address).text)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        is_over.set()
+        thread.join()
 
 
 # Following

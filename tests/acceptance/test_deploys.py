@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import time
 from collections import defaultdict
@@ -12,9 +13,9 @@ from pathlib import Path
 import pytest
 from fleet import Fleet
 from ghostless.jobs.client import Client
-from helpers import eventually
+from helpers import eventually, expect
 
-from .conftest import assert_clean, assert_in_turn, ended, owner, running, story, submit_when_known
+from .conftest import assert_clean, assert_in_turn, ended, owner, publish, running, story, submit_when_known
 
 pytestmark = pytest.mark.slow
 
@@ -87,12 +88,62 @@ def test_sigterm_once_and_twice(serving: Callable[..., None], client: Client, fl
     waiting = client.submit("life.once", {"trace": f"{tmp_path}/waiting"}).task_id
     assert ended(client, ids[0], "SUCCESS").attempt == 1
     worker = owner(client, fleet, ids[1])
+    eventually(lambda: assert_draining(client, fleet, ids[1], waiting))
     worker.terminate()
     assert worker.wait(timeout=5) == 0
+    assert f"task {ids[1]} is asked to stop: shutdown" in fleet.logs()
     assert story(client, ids[1]) == ["SUBMIT", "START", "SUSPEND", "RESUME"]
     assert [client.get(task_id).state for task_id in (ids[1], waiting)] == ["PENDING"] * 2
     assert client.store.redis.lrange(client.store.keys.rq_queue("default"), 0, -1) == [ids[1], waiting]
     assert_clean(client, fleet, *ids, waiting)
+
+
+def assert_draining(client: Client, fleet: Fleet, held: str, waiting: str) -> None:
+    """Check that the only worker says everywhere that it drains."""
+    member, *others = client.workers()
+    assert ("draining", []) == (member.state, others)
+    assert re.search(rf"draining: task {held} has (29\.\d|30\.0) s", fleet.logs())
+    assert client.explain(held).why == f"the worker {member.name} runs attempt 1, and is draining"
+    assert client.explain(waiting).why.endswith(f"{member.name} is draining, and takes nothing new")
+
+
+def test_a_worker_that_loads(client: Client, fleet: Fleet) -> None:
+    """It is seen as loading, and claims nothing; told to stop, it ends at once and leaves the registry."""
+    gate = fleet.folder / "gate"
+    (fleet.folder / "slow_tasks.py").write_text(SLOW)
+    publish(fleet, "slow_tasks")
+    gate.touch()
+    task_id = client.submit("slow.work").task_id
+    first, second = (fleet.worker("default", name=name, tasks="slow_tasks") for name in ("w0", "w1"))
+    eventually(lambda: assert_loading(client, task_id, "w0", "w1"), seconds=20)
+    first.terminate()
+    assert first.wait(timeout=4) == 0
+    assert_loading(client, task_id, "w1")
+    gate.unlink()
+    assert ended(client, task_id, "SUCCESS").attempt == 1
+    eventually(lambda: expect([member.state for member in client.workers()] == ["idle"]))
+    second.terminate()
+    assert_clean(client, fleet, task_id)
+
+
+SLOW = """
+import time
+from pathlib import Path
+from ghostless.jobs import task
+
+while Path("gate").exists():
+    time.sleep(0.1)
+
+task("slow.work")(lambda ctx: None)
+"""
+
+
+def assert_loading(client: Client, task_id: str, *names: str) -> None:
+    """Check that just these workers are there, and that it is said what they do."""
+    assert [*names] == [member.name for member in client.workers()]
+    assert {"loading"} == {member.state for member in client.workers()}
+    why = client.explain(task_id).why
+    assert all(f"; {name} is loading its modules, for " in why for name in names)
 
 
 def test_a_handler_that_does_not_listen(fleet: Fleet, client: Client) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,13 +13,12 @@ from fleet import Fleet, horse_of
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
 from ghostless.jobs.fleet import Member
-from ghostless.jobs.probe import Finding, ask
-from helpers import eventually, expect, free_port
+from helpers import eventually, expect
 from redis import Redis
 from redis_server import RedisServer
 from rq.queue import Queue
 
-from .conftest import assert_clean, ended, running
+from .conftest import asked, assert_clean, assert_told, ended, running, serve_health, watched
 
 pytestmark = pytest.mark.slow
 
@@ -27,27 +27,6 @@ pytestmark = pytest.mark.slow
 def place(fleet: Fleet, client: Client) -> str:
     """A watchdog, a worker w0 that answers for its health, and where it does so."""
     return serve_health(fleet)
-
-
-def serve_health(fleet: Fleet, url: str | None = None) -> str:
-    """Start a watchdog, and a worker w0 that answers for its health; return where, once it is idle."""
-    port = free_port()
-    fleet.watchdog()
-    options = ["--tasks", "lifecycle", "--name", "w0", "--health-port", str(port)]
-    fleet.start("--redis-url", url or fleet.url, "worker", "default", *options)
-    address = f"127.0.0.1:{port}"
-    eventually(lambda: assert_told(address, "200 idle"), seconds=25)
-    return address
-
-
-def assert_told(address: str, expected: str) -> None:
-    """Check what a worker answers for its health."""
-    assert re.match(expected, asked(address).text), asked(address)
-
-
-def asked(address: str) -> Finding:
-    """Ask a worker for its health."""
-    return ask(address, 2, "w0")
 
 
 def started(client: Client, trace: Path) -> str:
@@ -168,6 +147,22 @@ def test_an_outage_of_redis(client: Client, fleet: Fleet, trace: Path, place: st
     eventually(lambda: assert_told(place, "200"))
     task_id = client.submit("life.flaky", {"trace": str(trace), "good_from": 1}).task_id
     ended(client, task_id, "SUCCESS")
+    assert_clean(client, fleet, task_id)
+
+
+def test_connections_that_are_cut_again_and_again(client: Client, fleet: Fleet, trace: Path) -> None:
+    """Red, although each call succeeds on a new one; green again, and a new task started, when they last."""
+    fleet.environment |= {"GHOSTLESS_BEAT": "1", "GHOSTLESS_LEASE": "5"}
+    place = serve_health(fleet)
+    with watched(place) as answers:
+        for _ in range(5):
+            client.store.redis.client_kill_filter(_type="normal")
+            client.store.redis.client_kill_filter(_type="pubsub")
+            time.sleep(0.3)  # the fault itself
+        task_id = client.submit("life.once", {"trace": str(trace)}).task_id
+    assert any("connections to Redis are cut" in answer for answer in answers), answers
+    ended(client, task_id, "SUCCESS", seconds=10)
+    eventually(lambda: assert_told(place, "200 idle"))
     assert_clean(client, fleet, task_id)
 
 

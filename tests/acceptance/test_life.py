@@ -130,3 +130,22 @@ def test_worker_killed(serving: Callable[..., None], client: Client, fleet: Flee
     steps = [line.split()[1] for line in running(trace)]
     assert {f"step-{number}" for number in range(1, task.result + 1)} == set(steps)
     assert_clean(client, fleet, task_id)
+
+
+def test_a_spoilt_process_is_replaced(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
+    """A handler can ask for it, and an exception that tells of a lost GPU does; the next task has a fresh one."""
+    serving()
+    ids = [
+        client.submit("life.spoils", {"trace": str(trace), "how": how}).task_id
+        for how in ("fine", "asked", "lost", "fine", "fine")
+    ]
+    states = [ended(client, task_id, "SUCCESS", "FAILED").state for task_id in ids]
+    assert states == ["SUCCESS", "SUCCESS", "FAILED", "SUCCESS", "SUCCESS"]
+    first, second, third, fourth, fifth = (line.split()[2] for line in running(trace, 5))
+    assert first == second != third != fourth == fifth
+    told = [event.text for event in client.worker_events("w0") if event.kind == "horse replaced"]
+    assert told == [
+        f"process {third}: it may have lost its GPU: RuntimeError: CUDA error: an illegal memory access",
+        f"process {second}: the handler asked for that: a library is in a bad state",
+    ]
+    assert_clean(client, fleet, *ids)

@@ -9,6 +9,7 @@ import psutil
 import pytest
 from fleet import Fleet
 from ghostless.jobs.client import Client
+from ghostless.jobs.fleet import LOADING
 from helpers import eventually
 from proxy import Proxy
 from redis import Redis
@@ -177,5 +178,5 @@ def test_where_redis_does_not_tell_who_is_connected(serving: Callable[..., None]
 
 
 def assert_registered(client: Client, pid: int) -> None:
-    """Check that the entry is that of a process."""
-    assert str(pid) == client.store.redis.hget(ENTRY, "pid")
+    """Check that the entry is that of a process, which has loaded its modules."""
+    assert [pid] == [member.pid for member in client.workers() if member.state != LOADING]

@@ -1,5 +1,6 @@
 """Redis in trouble, each time for longer than a lease: workers go on by themselves, no result and no order is lost."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,7 +14,7 @@ from proxy import Mode, Proxy
 from redis.exceptions import RedisError
 from redis_server import RedisServer
 
-from .conftest import assert_clean, assert_in_turn, ended, running, story
+from .conftest import assert_clean, assert_in_turn, assert_told, ended, running, serve_health, story, watched
 
 pytestmark = pytest.mark.slow
 
@@ -120,17 +121,22 @@ def assert_writable(client: Client) -> None:
     ids=["gone", "read only", "loading", "silent", "busy", "cannot save"],
 )
 def test_trouble(
-    trouble: Trouble, proxy: Proxy, server: RedisServer, serving: Callable[..., None], client: Client, fleet: Fleet,
-    tmp_path: Path, end: Path,
+    trouble: Trouble, proxy: Proxy, server: RedisServer, client: Client, fleet: Fleet, tmp_path: Path, end: Path
 ) -> None:  # fmt: skip
-    """A result that came meanwhile is stored; who lost his lease stops before another starts; new tasks start soon."""
-    serving(workers=2)
+    """A result that came meanwhile is stored; who lost his lease stops before another starts; new tasks start soon.
+
+    The worker's health is red meanwhile, with the reason, and green again by itself.
+    """
+    place = serve_health(fleet)
+    fleet.worker("default", name="w1", tasks="lifecycle")
     short, long = tmp_path / "short", tmp_path / "long"
     finishing = client.submit("life.busy", {"trace": str(short), "seconds": 0.8}).task_id
     going_on = client.submit("life.until", {"trace": str(long), "end": str(end)}).task_id
     running(short)
     running(long)
-    over_at = trouble(server, client, proxy)
+    with watched(place) as answers:
+        over_at = trouble(server, client, proxy)
+    assert any(re.match("503 .*no successful call to Redis for", answer) for answer in answers), answers
     began = time.monotonic()
     following = eventually(lambda: submitted(client, tmp_path / "after"), seconds=10)
     ended(client, following, "SUCCESS", seconds=10 - (time.monotonic() - began))
@@ -142,6 +148,7 @@ def test_trouble(
     first = [float(line.split()[-1]) for line in running(long) if line.startswith("1 ")]
     assert max(first) < over_at, "the handler was stopped when its lease ended, not when Redis was back"
     assert [process.poll() for process in fleet.processes] == [None] * 3
+    eventually(lambda: assert_told(place, "200 idle"))
     assert_clean(client, fleet, finishing, going_on, following)
 
 

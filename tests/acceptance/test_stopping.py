@@ -10,6 +10,7 @@ import psutil
 import pytest
 from fleet import Fleet, horse_of
 from ghostless.jobs.client import Client
+from ghostless.jobs.fleet import LOADING
 from helpers import eventually, is_running
 
 from .conftest import (
@@ -44,9 +45,9 @@ def halting(fleet: Fleet, client: Client) -> Callable[..., None]:
 
 
 def assert_ready(client: Client, workers: int) -> None:
-    """Check that so many workers are there, and their types are known."""
+    """Check that so many workers have loaded, and their types are known."""
     assert "halt.silent" in client.types()
-    assert len(client.workers()) >= workers
+    assert len([member for member in client.workers() if member.state != LOADING]) >= workers
 
 
 # People

@@ -1,5 +1,6 @@
 """A stable with real horses: which types it serves, and when it wants another horse."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,6 +41,28 @@ def stables(redis: Redis, settings: Settings, tmp_path: Path, monkeypatch: pytes
     yield stable
     for stable in made:
         stable.kill()
+
+
+FROZEN = """
+import sys, time
+while "ghostless.jobs.zygote" in sys.orig_argv:
+    time.sleep(1)
+"""
+
+
+def test_a_zygote_that_freezes_is_not_waited_for(
+    stables: Stables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that does not get its modules imported is killed after a while, and a fresh horse spawned."""
+    (tmp_path / "frozen.py").write_text(FROZEN)
+    monkeypatch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{tmp_path}")
+    monkeypatch.setattr("ghostless.jobs.zygote_process.LOADING", 0.2)
+    stable = stables(horse="fork", tasks=("frozen", "stalls"))
+    stable.fresh_horse()
+    assert stable.is_ready
+    assert "no horse can be forked (its modules are not imported after 0.2 s): a fresh one is spawned" in caplog.text
+    assert stable._zygote
+    assert not stable._zygote.alive
 
 
 def run(stable: Stable, name: str, ending: Ending | None, tmp_path: Path, **params: Any) -> int:

@@ -270,7 +270,7 @@ def test_a_task_is_given_back_once_though_it_is_parked_again(redis: Redis, monke
         return swept
 
     monkeypatch.setattr(stage.store, "_unpark", and_park_again)
-    stage.store.unpark([TYPE])
+    assert BATCH + 1 == stage.store.unpark([TYPE]), "each is counted once"
     assert 2 == len(calls)
 
 

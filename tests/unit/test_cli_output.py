@@ -42,6 +42,22 @@ def test_a_narrow_terminal_loses_nothing(terminal: Callable[[int], list[str]]) -
     assert "t1     7  one two three four five six" in "".join(terminal(20))
 
 
+def test_spare_columns_are_left_out_only_where_they_do_not_fit(
+    terminal: Callable[[int], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last one first, and none of them at the width that all of them need."""
+    columns = [Column("NAME"), Column("FOR", is_spare=True), Column("GPU", is_spare=True), Column("QUEUES")]
+
+    def shown(width: int) -> list[str]:
+        terminal(width)
+        output.show_table(columns, [["w1", "12 s", "0: 25%", "gpu"]], empty="")
+        return capsys.readouterr().out.splitlines()[0].split()
+
+    assert ["NAME", "FOR", "GPU", "QUEUES"] == shown(26)
+    assert ["NAME", "FOR", "QUEUES"] == shown(25)
+    assert ["NAME", "QUEUES"] == shown(17)
+
+
 @pytest.mark.parametrize(
     ("ms", "shown"),
     [

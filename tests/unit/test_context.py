@@ -270,3 +270,9 @@ def test_a_missing_file_is_an_error(scene: Scene, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         scene.ctx.artifact("a", tmp_path / "not there")
     assert not scene.artifacts.exists()
+
+
+def test_a_handler_can_let_its_process_end(scene: Scene) -> None:
+    """The worker hears of it at once, so that it holds however the attempt ends."""
+    scene.ctx.retire_process("x" * 1_000)
+    assert scene.frames() == [{"kind": "retire", "retire": f"the handler asked for that: {'x' * 200}"}]

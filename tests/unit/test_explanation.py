@@ -189,6 +189,23 @@ def test_who_serves_the_type_and_who_does_not() -> None:
     assert "work is served by w3" in told.evidence
 
 
+def test_workers_that_take_nothing_now() -> None:
+    """One that loads may serve the type later; one that drains does so no more, and hands back what it runs."""
+    loads, drains = ours("w1", loading_since=NOW - 12_000), ours("w2", "work", drain_ends_at=NOW + 9_000)
+    assert ("loading", "draining") == (loads.state, drains.state)
+    told = explain(around(State.PENDING, workers=[loads, drains]))
+    assert told.why == (
+        "no worker of its queue gpu serves the type work; w1 is loading its modules, for 12 s; "
+        "w2 is draining, and takes nothing new"
+    )
+    told = explain(around(State.PENDING, position=1, pending=1, workers=[ours("w3", "work"), loads, drains]))
+    assert "the worker w3 starts it" in told.next
+    assert "w1 is loading its modules, for 12 s" in told.evidence
+    told = explain(around(State.PROCESSING, holder=drains))
+    assert "the worker w1 runs attempt 1, and is draining" == told.why
+    assert ("goes back to its queue" in told.next, NOW + 9_000) == (True, told.next_at)
+
+
 def test_what_is_parked_comes_to_no_stock_worker_by_itself() -> None:
     """rq's own workers know only rq's list, in which a parked task is not."""
     told = explain(around(State.PENDING, fields={"parked_at": NOW - 9_000}, workers=[worker("stock")]))

@@ -50,6 +50,7 @@ FLOORS = {
             "jobs.schedules",
             "jobs.publishing",
             "jobs.diary",
+            "jobs.availability",
         ),
     ),
     3: ("jobs.client",),

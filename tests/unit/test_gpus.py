@@ -31,8 +31,33 @@ def test_all_are_those_that_nvml_counts(three: None) -> None:
 
 def test_all_are_those_that_were_given_to_this_process(three: None) -> None:
     """A container or Slurm has chosen already; in which order it numbered them is left as it is."""
-    given = {"CUDA_VISIBLE_DEVICES": "5, GPU-8932f937"}
-    assert [{"CUDA_VISIBLE_DEVICES": "5"}, {"CUDA_VISIBLE_DEVICES": "GPU-8932f937"}] == gpus.devices("all", given)
+    given = {"CUDA_VISIBLE_DEVICES": "2, GPU-8932f937"}
+    assert [{"CUDA_VISIBLE_DEVICES": "2"}, {"CUDA_VISIBLE_DEVICES": "GPU-8932f937"}] == gpus.devices("all", given)
+
+
+@pytest.mark.parametrize(
+    ("wish", "meant"),
+    [("0", ["2"]), ("1,0", ["GPU-8932f937", "2"]), ("GPU-8932f937", ["GPU-8932f937"])],
+)
+def test_numbers_count_among_those_that_were_given(three: None, wish: str, meant: list[str]) -> None:
+    """As in torch: the first that is visible is 0, whatever the machine calls it."""
+    given = {"CUDA_VISIBLE_DEVICES": "2,GPU-8932f937"}
+    assert [{"CUDA_VISIBLE_DEVICES": device} for device in meant] == gpus.devices(wish, given)
+
+
+@pytest.mark.parametrize("wish", ["2", "0,2", "GPU-x", "1,GPU-8932f937"])
+def test_what_was_not_given_is_refused(wish: str) -> None:
+    """With what there is, and how it is numbered; also the same device by two names."""
+    given = {"CUDA_VISIBLE_DEVICES": "2,GPU-8932f937"}
+    with pytest.raises(InvalidSetting, match=r"CUDA_VISIBLE_DEVICES=2,GPU-8932f937, by their places 0, 1, got"):
+        gpus.devices(wish, given)
+
+
+@pytest.mark.parametrize(("wish", "given"), [("0,7", {}), ("all", {"CUDA_VISIBLE_DEVICES": "0,7"})])
+def test_a_device_that_is_not_there_is_refused(three: None, wish: str, given: dict[str, str]) -> None:
+    """A typing error would make a worker that never sees a GPU; those that are there are named."""
+    with pytest.raises(InvalidSetting, match="--gpus: expected GPUs that this machine has, which are 0, 1, 2, got"):
+        gpus.devices(wish, given)
 
 
 def test_devices_can_be_named_without_nvml() -> None:
@@ -87,7 +112,9 @@ def test_the_meter_shows_the_devices_that_the_process_sees(three: None) -> None:
     """Looked at in a thread of its own, and never waited for."""
     meter = gpus.GpuMeter(0.05, {gpus.VISIBLE: "1"})
     (found,) = eventually(lambda: _some(meter.latest()))
-    assert found == gpus.GpuMemory(*(gpus.memory("1") or (0, 0)))
+    assert found == gpus.GpuMemory(*(gpus.memory("1") or (0, 0)), device="1")
+    other = gpus.GpuMeter(0.05, {gpus.VISIBLE: "GPU-7"})
+    assert (gpus.GpuMemory(0, 0, "GPU-7"),) == eventually(lambda: _some(other.latest())), "NVML does not know it"
     assert () == gpus.GpuMeter(0.05, {}).latest()
 
 

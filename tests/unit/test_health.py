@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,9 +13,11 @@ from typing import Any
 import psutil
 import pytest
 from ghostless.jobs.health import MOST_CLIENTS, HealthServer, PortTaken, own_address
+from ghostless.jobs.launch import LOADING
 from ghostless.jobs.record import GpuMemory, WorkerRecord
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.vitals import LOADING, ROUND, Vitals
+from ghostless.jobs.supervisor import Shutdown
+from ghostless.jobs.vitals import ROUND, Vitals
 from helpers import eventually
 from redis import Redis
 
@@ -24,6 +27,7 @@ REPORT: dict[str, Any] = {"healthy": True, "reasons": []}
 @pytest.fixture(autouse=True)
 def report() -> None:
     """Each test begins with a worker that is well."""
+    REPORT.clear()
     REPORT.update(healthy=True, reasons=[])
 
 
@@ -105,6 +109,16 @@ def test_a_port_that_is_taken_is_told(server: HealthServer) -> None:
         HealthServer("127.0.0.1", port, lambda: REPORT)
 
 
+def test_who_has_the_port_is_told(server: HealthServer) -> None:
+    """The workers of the pool before, say, which still drain."""
+    port = server.server_address[1]
+    REPORT.update(healthy=True, worker="w-1", state="draining", task="t1")
+    with pytest.raises(
+        PortTaken, match=r"since the worker w-1 does \(200 draining with t1\); wait until that has ended"
+    ):
+        HealthServer("127.0.0.1", port, lambda: REPORT)
+
+
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:6379/0", "redis://localhost:6379/0", "unix:///run/redis.sock"])
 def test_with_a_redis_on_this_machine_only_this_machine_may_ask(url: str) -> None:
     """The endpoint is bound where those are who reach the same Redis."""
@@ -137,6 +151,8 @@ def vitals(**changes: Any) -> Vitals:
         settings=Settings(),
         stable=SimpleNamespace(horse=horse, served=("image.generate",), set_aside={}),  # type: ignore[arg-type]
         claims=SimpleNamespace(answered_at=now),  # type: ignore[arg-type]
+        connected_at=deque(maxlen=5),
+        shutdown=Shutdown(),
         reporter=SimpleNamespace(answered_at=now, renewed_at=now, task_id=None),  # type: ignore[arg-type]
     )
     made.come_round()
@@ -163,6 +179,15 @@ def test_redis_that_does_not_answer() -> None:
     assert sick.report()["healthy"]
     sick.reporter.answered_at = ago(11)  # type: ignore[union-attr]
     assert "no successful call to Redis for 11." in sick.report()["reasons"][0]
+
+
+def test_connections_that_are_cut() -> None:
+    """So many new ones within two beats, although each call succeeds in the end."""
+    sick = vitals()
+    sick.connected_at.extend([ago(11), ago(3), ago(2), ago(1), ago(0)])
+    assert sick.report()["healthy"]
+    sick.connected_at.append(ago(0))
+    assert ["connections to Redis are cut: 5 new ones in 3.0 s"] == sick.report()["reasons"]
 
 
 def test_a_lease_that_is_not_renewed() -> None:
@@ -220,3 +245,17 @@ def test_the_record_of_a_beat() -> None:
         beat, types=("image.generate",), horse_pid=1, horse_rss=record.horse_rss, gpus=(GpuMemory(1, 2),),
         health="10.0.0.5:9000",
     )  # fmt: skip
+
+
+def test_the_record_of_a_worker_that_loads_or_drains() -> None:
+    """Since when there is no horse, and until when it drains, by Redis' clock."""
+    known = vitals()
+    known.await_horse()
+    known.shutdown.request(30.0)
+    record = known.record(WorkerRecord(beat_at=1_000_000))
+    assert (1_000_000, 1_030_000) == (
+        pytest.approx(record.loading_since, abs=5_000),
+        pytest.approx(record.drain_ends_at, abs=5_000),
+    )
+    assert "draining" == known.report()["state"]
+    assert known.record(WorkerRecord()).loading_since is None, "the worker does not know yet what Redis' clock says"

@@ -39,7 +39,7 @@ class Circumstances:
 
 def circumstances(reads: Reads, task_id: str) -> Circumstances:
     """Look at everything around a task. Raises TaskNotFound, CorruptRecord, RedisUnavailable."""
-    task, history = reads.task(task_id), reads.history(task_id)
+    task, history = reads.task_with_history(task_id)
     found, fleet = _look(reads, task), members(reads.redis)
     return Circumstances(
         task=task,

@@ -55,6 +55,15 @@ class Reads:
 
     def task(self, task_id: str) -> Task:
         """Return a task with its bulky values. Raises TaskNotFound, CorruptRecord, RedisUnavailable."""
+        return self._record(task_id)[0]
+
+    def task_with_history(self, task_id: str) -> tuple[Task, list[Entry]]:
+        """Return a task with its bulky values, and every move up to then. Raises what `task` raises."""
+        task, stored = self._record(task_id)
+        with translated():
+            return task, self._entries(entry_ids(self.keys.task(task_id), stored))
+
+    def _record(self, task_id: str) -> tuple[Task, dict[str, str]]:
         names = [getattr(self.keys, name)(task_id) for name in BULKY]
         # Not in a MULTI, which a full Redis refuses; the hash is read first, so a value is never older than its state.
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
@@ -62,8 +71,8 @@ class Reads:
             pipeline.mget([*names, self.keys.tombstone(task_id)])
             stored, values = cast(tuple[dict[str, str], list[str | None]], pipeline.execute())
         if not stored:
-            raise TaskNotFound(task_id, _purged_at(values[-1]))
-        return Task.from_fields(task_id, stored, dict(zip(BULKY, values, strict=False)))
+            raise _not_found(task_id, values[-1])
+        return Task.from_fields(task_id, stored, dict(zip(BULKY, values, strict=False))), stored
 
     def tasks(self, task_ids: Sequence[str]) -> list[Task | Damaged]:
         """Return tasks without their bulky values, in the order asked for."""
@@ -80,7 +89,7 @@ class Reads:
             pipeline.get(self.keys.tombstone(task_id))
             stored, tombstone = cast(tuple[dict[str, str], str | None], pipeline.execute())
             if not stored:
-                raise TaskNotFound(task_id, _purged_at(tombstone))
+                raise _not_found(task_id, tombstone)
             return self._entries(entry_ids(self.keys.task(task_id), stored))
 
     def _entries(self, ids: Sequence[str]) -> list[Entry]:
@@ -128,11 +137,11 @@ class Reads:
             return dict(zip(STORED, cast(list[int], pipeline.execute()), strict=True))
 
     def ledger(self) -> dict[str, int]:
-        """Return the counters `submitted` and `purged` of tasks, and `stale_writes` of refused writers."""
+        """Return the counters `submitted`, `purged` and `archived` of tasks, and `stale_writes` of refused writers."""
         with translated():
             stored = cast(dict[str, str], self.redis.hgetall(self.keys.ledger))
         try:
-            return {name: int(stored.get(name, 0)) for name in ("submitted", "purged", "stale_writes")}
+            return {name: int(stored.get(name, 0)) for name in ("submitted", "purged", "archived", "stale_writes")}
         except ValueError as error:
             raise CorruptRecord(f"{self.keys.ledger}: {error}") from error
 
@@ -223,9 +232,9 @@ def _published(name: str, text: str) -> Mapping[str, Any] | None:
         return None
 
 
-def _purged_at(tombstone: str | None) -> int | None:
-    when = (tombstone or "").rpartition(" ")[2]
-    return int(when) if when.isdecimal() else None
+def _not_found(task_id: str, tombstone: str | None) -> TaskNotFound:
+    state, when, archive, *_ = [*(tombstone or "").split(" "), "", ""]
+    return TaskNotFound(task_id, int(when), state, archive) if when.isdecimal() else TaskNotFound(task_id)
 
 
 def entry_ids(name: str, stored: Mapping[str, str]) -> list[str]:

@@ -6,6 +6,7 @@ import random
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, cast
 
 from redis import Redis
@@ -14,9 +15,10 @@ from redis.exceptions import RedisError
 from ..statemachine import Event, Reason
 from .connection import pop_unless_woken
 from .errors import CorruptRecord, StaleAttempt, TaskNotFound
-from .keys import Keys
+from .keys import ARCHIVE_DEMAND, Keys
 from .messages import (
     Answer,
+    Archived,
     Claim,
     Claimed,
     ClaimReply,
@@ -41,6 +43,9 @@ HISTORY_ENTRIES = 1000
 
 BATCH = 100
 """Tasks that a script of the watchdog looks at in one call."""
+
+ENTRIES_DELETED = 1000
+"""History entries that one call of a purge deletes, at most."""
 
 TICKET_WINDOW = 1000
 """Tickets at the head of a queue that the watchdog compares with its oldest tasks."""
@@ -281,9 +286,21 @@ class Store:
         arguments = (actor, BATCH, TICKET_WINDOW, hand_over, int(corrects_parking))
         return _read_swept(self._scripts.call("requeue", [self.keys.rq_queue(queue)], arguments))
 
-    def purge(self) -> Swept:
-        """Remove final tasks whose retention is over."""
-        return _read_swept(self._scripts.call("purge", (), (BATCH, round(self.settings.tombstone * 1000))))
+    def purge(self, archived: Archived | None = None) -> Swept:
+        """Remove final tasks whose retention is over; where an archive is demanded, only those that are `archived`."""
+        pairs = chain.from_iterable(archived.tasks.items()) if archived else ()
+        file = archived.file if archived else ""
+        arguments = (BATCH, round(self.settings.tombstone * 1000), ENTRIES_DELETED, file, *pairs)
+        return _read_swept(self._scripts.call("purge", (), arguments))
+
+    def demand_archive(self, demanded: bool = True) -> None:
+        """Let no watchdog purge what was not archived, or let it again; it holds until it is changed."""
+        with translated():
+            # Asked first, since a full Redis refuses to write what stands there already, and could not purge then.
+            if demanded and not self.redis.hexists(self.keys.limits, ARCHIVE_DEMAND):
+                self.redis.hset(self.keys.limits, ARCHIVE_DEMAND, "demanded")
+            elif not demanded:
+                self.redis.hdel(self.keys.limits, ARCHIVE_DEMAND)
 
 
 def _saved(task_id: str, checkpoint: str | RedisError | None) -> Any:

@@ -6,7 +6,7 @@ from types import FrameType
 
 import click
 
-from ..watchdog import run_watchdog
+from ..watching import run_watchdog
 from .logs import log_to_stderr
 from .session import Session, pass_session
 

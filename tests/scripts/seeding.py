@@ -7,7 +7,7 @@ from typing import Any
 
 from ghostless.jobs.errors import StaleAttempt, TaskNotFound
 from ghostless.jobs.keys import Keys
-from ghostless.jobs.messages import Claim, Claimed, Ending, Held, PlainJob, Submission
+from ghostless.jobs.messages import Archived, Claim, Claimed, Ending, Held, PlainJob, Submission
 from ghostless.jobs.scripts import Scripts
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
@@ -192,6 +192,12 @@ def make_outdated(scene: Scene) -> None:
     scene.redis.zadd(scene.keys.retention, {ID: 0})
 
 
+def archived(scene: Scene) -> Archived:
+    """Return that the task was archived as it is now."""
+    task = scene.task
+    return Archived("20270131-here-0af3c2.jsonl.gz", {ID: task.get(f"h{task.get('entries')}", "")})
+
+
 def push_ticket(scene: Scene) -> None:
     """Put a ticket of the task at the head of its queue, unless one is there."""
     scene.redis.delete(scene.keys.wake(QUEUE))
@@ -293,13 +299,14 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
 """The scripts that carry each event. GIVE_UP only ever follows a TIMEOUT in the same script."""
 
 PURGE = Carrier("purge", lambda s: s.store.purge(), State.SUCCESS, make_outdated)
+PURGE_ARCHIVED = Carrier("purge", lambda s: s.store.purge(archived(s)), State.SUCCESS, make_outdated)
 PUT_BACK = Carrier("put_back", lambda s: s.store.put_back(PLAIN), State.PENDING, take_plain)
 UNPARK = Carrier("unpark", lambda s: s.store.unpark([TYPE]), State.PENDING, park)
 PARK = Carrier("claim", lambda s: s.store.claim(wish("w2", NEXT_TOKEN, OTHER_TYPE)), State.PENDING, submit_another_type)
 
 ALL: tuple[Carrier, ...] = (
     *(carrier for carriers in CARRIERS.values() for carrier in carriers),
-    *(PURGE, PUT_BACK, UNPARK, PARK),
+    *(PURGE, PURGE_ARCHIVED, PUT_BACK, UNPARK, PARK),
 )
 """Every call that changes something, with a state in which it does."""
 

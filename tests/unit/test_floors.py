@@ -16,6 +16,7 @@ FLOORS = {
     1: (
         *(
             "jobs.connection",
+            "jobs.archive_file",
             "jobs.model",
             "jobs.messages",
             "jobs.scripts",
@@ -42,7 +43,7 @@ FLOORS = {
     ),
     2: (
         *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
-        *("jobs.circumstances", "jobs.explanation", "jobs.schedules", "jobs.diary"),
+        *("jobs.circumstances", "jobs.explanation", "jobs.schedules", "jobs.diary", "jobs.whole"),
     ),
     3: ("jobs.client",),
     4: (
@@ -64,6 +65,7 @@ FLOORS = {
             "jobs.reporter",
         ),
         *("jobs.vitals", "jobs.health", "jobs.ticket", "jobs.watchdog", "jobs.scheduler", "jobs.pool"),
+        *("jobs.archivist", "jobs.watching"),
         "jobs",  # the face that users import; nothing of ours does
     ),
     5: ("jobs.cli", "web", "app", "examples"),

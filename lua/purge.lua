@@ -16,11 +16,14 @@ local file = ARGV[4]
 
 local OVERDUE = 600000 -- ms that a task waits to be archived before that is told
 
+-- Each entry has a field of its own, so a higher count is damage and no reason to count that far.
+local function at_most_its_fields(count, name)
+  return math.min(count, redis.call("HLEN", name))
+end
+
 -- Deletes the last entries that a record names, as many as this call may. Returns how many of them are left, or nil
 -- and what is wrong with their ids.
 local function delete_entries(name, count)
-  -- Each entry has a field of its own, so a higher count is damage and no reason to count that far.
-  count = math.min(count, redis.call("HLEN", name))
   local fields, ids = {}, {}
   for number = math.max(1, count - budget + 1), count do fields[#fields + 1] = "h" .. number end
   if #fields == 0 then return count end
@@ -36,8 +39,11 @@ local function clear_leftovers(problems)
   local left = redis.call("LINDEX", key.leftovers, 0)
   while left and budget > 0 do
     local name = key.leftover .. left
-    local damage, count = check_types({{name, "hash"}})
-    if not damage then count, damage = delete_entries(name, whole(redis.call("HGET", name, "entries") or "0") or 0) end
+    local damage, count = check_types({{name, "hash"}}), 0
+    if not damage then
+      count = whole(redis.call("HGET", name, "entries") or "") or 0
+      count, damage = delete_entries(name, at_most_its_fields(count, name))
+    end
     if not damage and count > 0 then
       redis.call("HSET", name, "entries", count)
       return
@@ -56,8 +62,9 @@ end
 -- Removes the record with the entries that it names, or leaves it over for later calls. Returns what is wrong with it.
 local function remove_record(task, now)
   local name = key.task .. task.id
-  if task.entries <= budget then
-    local _, damage = delete_entries(name, task.entries)
+  local count = at_most_its_fields(task.entries, name)
+  if count <= budget then
+    local _, damage = delete_entries(name, count)
     if damage then return damage end
     redis.call("UNLINK", name)
   else

@@ -13,6 +13,7 @@ from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.statemachine import FINAL, RUNNING, WAITING_FOR_TIME, Event, Policy, Reason, State
 from redis import Redis
+from redis.exceptions import ResponseError
 
 ID, QUEUE, TYPE, WORKER, TOKEN, NEXT_TOKEN = "t1", "q", "demo.add", "w1", "aa11", "bb22"
 OTHER_TYPE = "demo.sub"
@@ -194,7 +195,9 @@ def make_outdated(scene: Scene) -> None:
 
 def archived(scene: Scene) -> Archived:
     """Return that the task was archived as it is now."""
-    task = scene.task
+    task: dict[str, str] = {}
+    with suppress(ResponseError):  # of another type: that cannot be archived
+        task = scene.task
     return Archived("20270131-here-0af3c2.jsonl.gz", {ID: task.get(f"h{task.get('entries')}", "")})
 
 
@@ -306,7 +309,7 @@ PARK = Carrier("claim", lambda s: s.store.claim(wish("w2", NEXT_TOKEN, OTHER_TYP
 
 ALL: tuple[Carrier, ...] = (
     *(carrier for carriers in CARRIERS.values() for carrier in carriers),
-    *(PURGE, PURGE_ARCHIVED, PUT_BACK, UNPARK, PARK),
+    *(PURGE, PUT_BACK, UNPARK, PARK),
 )
 """Every call that changes something, with a state in which it does."""
 

@@ -8,7 +8,7 @@ from audit import audit
 from ghostless.jobs.errors import RedisFull
 from ghostless.statemachine import RUNNING, Event, Reason, State
 from redis import Redis
-from scripts.seeding import ALL, ID, Carrier, Scene, finish, fire, scene, set_up, submission, wish
+from scripts.seeding import ALL, ID, PURGE_ARCHIVED, Carrier, Scene, finish, fire, scene, set_up, submission, wish
 from scripts.snapshot import difference, snapshot
 
 
@@ -40,7 +40,7 @@ CANCELS = [
     if state is not State.CANCELLING
 ]
 REFUSED = {"submit", "requeue"}
-PASS = [carrier for carrier in ALL if carrier.verb not in REFUSED]
+PASS = [*(carrier for carrier in ALL if carrier.verb not in REFUSED), PURGE_ARCHIVED]
 
 
 @pytest.mark.parametrize("carrier", [*PASS, *ENDS, *CANCELS], ids=lambda carrier: f"{carrier.verb}-{carrier.state}")

@@ -239,6 +239,7 @@ def test_the_tombstone_of_an_archived_task_names_the_file(backend: Redis) -> Non
     assert 1 == stage.store.purge(archived(stage)).moved
     state, _, file = str(backend.get(stage.keys.tombstone(ID))).split()
     assert (State.SUCCESS, archived(stage).file) == (state, file)
+    assert [0, 0] == stage.store.send_again()
     assert {"submitted": "1", "purged": "1", "archived": "1"} == backend.hgetall(stage.keys.ledger)
     assert [] == audit(backend, stage.keys, [ID])
 

@@ -11,15 +11,16 @@ from typing import Any, cast
 
 from redis import Redis
 
-from ..statemachine import RUNNING, STORED, State
+from ..statemachine import FINAL, RUNNING, STORED, State
 from .errors import CorruptRecord, TaskNotFound
 from .keys import Keys, parking
 from .model import Entry, Task
-from .scripts import translated
+from .scripts import milliseconds, translated
 
 log = logging.getLogger("ghostless")
 
 BULKY = ("params", "metadata", "result", "error")
+COUNTERS = ("submitted", "purged", "archived", "stale_writes")
 _ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 
@@ -137,13 +138,26 @@ class Reads:
             return dict(zip(STORED, cast(list[int], pipeline.execute()), strict=True))
 
     def ledger(self) -> dict[str, int]:
-        """Return the counters `submitted`, `purged` and `archived` of tasks, and `stale_writes` of refused writers."""
-        with translated():
-            stored = cast(dict[str, str], self.redis.hgetall(self.keys.ledger))
+        """Return the counters of tasks: `submitted` = `live` + `final` + `purged` + `missing`, none of which should be.
+
+        `archived` are among the purged; `stale_writes` are those of refused writers.
+        """
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:  # in one go, so that they fit
+            pipeline.hgetall(self.keys.ledger)
+            for state in STORED:
+                pipeline.zcard(self.keys.state(state))
+            stored, *numbers = pipeline.execute()
         try:
-            return {name: int(stored.get(name, 0)) for name in ("submitted", "purged", "archived", "stale_writes")}
+            submitted, purged, archived, stale = (int(stored.get(name, 0)) for name in COUNTERS)
         except ValueError as error:
             raise CorruptRecord(f"{self.keys.ledger}: {error}") from error
+        final = sum(number for state, number in zip(STORED, numbers, strict=True) if state in FINAL)
+        live = sum(numbers) - final
+        missing = submitted - live - final - purged
+        return dict(
+            submitted=submitted, live=live, final=final, purged=purged, missing=missing, archived=archived,
+            stale_writes=stale,
+        )  # fmt: skip
 
     def held_by(self, worker_id: str) -> dict[str, int]:
         """Return the running tasks of a worker, each with its attempt."""
@@ -188,6 +202,19 @@ class Reads:
         """Return how many PENDING tasks each queue holds, the parked ones included."""
         return {queue: waiting.pending for queue, waiting in self.waiting(queues).items()}
 
+    def oldest_pending(self, queues: Iterable[str]) -> dict[str, int]:
+        """Return since when (ms) the oldest PENDING task of each queue waits; a queue without any is left out."""
+        indices = [(queue, index) for queue in queues for index in self._indices(State.PENDING, queue)]
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for _, index in indices:
+                pipeline.zrange(index, 0, 0, withscores=True)
+            firsts = cast(list[list[tuple[str, float]]], pipeline.execute())
+        since: dict[str, int] = {}
+        for (queue, _), first in zip(indices, firsts, strict=True):
+            for _, entered_at in first:
+                since[queue] = min(since.get(queue, int(entered_at)), int(entered_at))
+        return since
+
     def types(self) -> dict[str, Mapping[str, Any]]:
         """Return what workers published of their task types: queue, policy, schema, description."""
         with translated():
@@ -216,6 +243,11 @@ class Reads:
         with translated():
             self.redis.set(self.keys.epoch, secrets.token_hex(4), nx=True)
             return cast(str, self.redis.get(self.keys.epoch))
+
+    def now(self) -> int:
+        """Return Redis' time in ms."""
+        with translated():
+            return milliseconds(self.redis.time())
 
     def ping(self) -> None:
         """Raise RedisUnavailable when Redis does not answer."""

@@ -11,9 +11,14 @@ from .fleet import Member, members, serving
 from .model import Entry, Task
 from .reads import Damaged, Reads
 from .scripts import milliseconds, translated
+from .settings import PATIENCE_GRACES
 
 RECENT = 30
 """Tasks that ended last, whose durations tell how long another one may take."""
+
+
+TICKETS = 10_000
+"""Tickets of a queue among which that of a task is searched; in a longer one it is taken to be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,10 @@ class Circumstances:
     holder: Member | None = None  # the worker that runs it, as it told of itself last
     position: int | None = None  # in its queue, from 1
     pending: int = 0  # tasks in its queue
+    ticketless: bool = False  # it waits in its queue, and rq's list does not have it
     lease: int | None = None  # what is left of it
+    grace: int | None = None  # how long its worker waits between asking its handler to stop and killing it
+    patience: int | None = None  # how long its worker may take to end it, before the watchdog does
     look_at: int | None = None  # when the watchdog looks at it next
     judge_from: int | None = None  # until when the watchdog judges no lease, after an outage
     swept_at: int | None = None  # when a watchdog swept last
@@ -60,11 +68,17 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
         pipeline.exists(keys.rq_suspended)
         pipeline.zrank(keys.pending(task.queue), task.id)
         pipeline.zcard(keys.pending(task.queue))
+        pipeline.lpos(keys.rq_queue(task.queue), task.id, maxlen=TICKETS)
+        pipeline.llen(keys.rq_queue(task.queue))
+        pipeline.hmget(keys.task(task.id), "lease", "patience")
         pipeline.pttl(keys.heartbeat(task.id))
         pipeline.zscore(keys.deadlines if task.state in RUNNING else keys.due, task.id)
-        time, queue, suspended, rank, pending, lease, score = pipeline.execute()
+        time, queue, suspended, rank, pending, ticket, tickets, terms, lease, score = pipeline.execute()
     trace: Mapping[str, Any] = reads.watchdog() or {}
+    is_searched = tickets <= TICKETS
     return {
+        **_terms(*terms),
+        "ticketless": task.state is State.PENDING and task.parked_at is None and is_searched and ticket is None,
         "now": milliseconds(time),
         "queue_paused": queue == "paused",
         "suspended": bool(suspended),
@@ -75,6 +89,13 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
         "judge_from": trace.get("judge_from"),
         "swept_at": trace.get("swept_at"),
     }
+
+
+def _terms(lease: str | None, patience: str | None) -> dict[str, int]:
+    """Return by what a running attempt is judged, from what its worker wrote at its START."""
+    if not (lease and lease.isdecimal() and patience and patience.isdecimal()):
+        return {}
+    return {"patience": int(patience), "grace": (int(patience) - int(lease)) // PATIENCE_GRACES}
 
 
 def _refuses(reads: Reads) -> str:

@@ -13,6 +13,9 @@ from .errors import InvalidSetting
 LAST_PORT = 65_535
 """The highest port there is."""
 
+PATIENCE_GRACES = 3
+"""Graces that a worker has, and a lease, to end an attempt beyond its deadline, before others step in."""
+
 WAYS_TO_START = ("spawn", "fork")
 """How a horse starts: as a fresh interpreter, or forked from a process that has imported the modules."""
 

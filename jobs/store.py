@@ -31,7 +31,7 @@ from .messages import (
 )
 from .model import Task
 from .scripts import Call, Scripts, translate, translated
-from .settings import Settings
+from .settings import PATIENCE_GRACES, Settings
 
 log = logging.getLogger("ghostless")
 
@@ -62,7 +62,7 @@ class Store:
         self.keys = Keys(settings.prefix)
         self._scripts = Scripts(redis, self.keys)
         self._lease = round(settings.lease * 1000)
-        self._patience = round(1000 * (3 * settings.grace + settings.lease))  # beyond a deadline, before others step in
+        self._patience = round(1000 * (PATIENCE_GRACES * settings.grace + settings.lease))
 
     # Submitting
 

@@ -43,7 +43,8 @@ FLOORS = {
     ),
     2: (
         *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
-        *("jobs.circumstances", "jobs.explanation", "jobs.schedules", "jobs.diary", "jobs.whole"),
+        *("jobs.circumstances", "jobs.account", "jobs.account_queue", "jobs.account_running", "jobs.account_ended"),
+        *("jobs.explanation", "jobs.schedules", "jobs.diary", "jobs.whole"),
     ),
     3: ("jobs.client",),
     4: (

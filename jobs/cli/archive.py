@@ -6,7 +6,7 @@ import click
 
 from ..archive_file import find_archived
 from ..archivist import Archivist
-from ..store import BATCH, Store
+from ..store import BATCH
 from .lazy import Failed
 from .session import Session, pass_session, print_json
 
@@ -32,10 +32,7 @@ def archive(ctx: click.Context, folder: str | None) -> None:
 @pass_session
 def archive_all(session: Session, folder: str | None) -> None:
     """Archive what is due now, and print how many tasks that were."""
-    settings = session.settings(archive_to=folder)
-    if not settings.archive_to:
-        raise click.UsageError("expected a folder: --to, or GHOSTLESS_ARCHIVE_TO")
-    archivist = Archivist(Store(session.client.store.redis, settings), Path(settings.archive_to))
+    archivist = Archivist(session.client.store, _folder(session, folder, "--to"))
     number, problems = 0, list[str]()
     while True:
         swept = archivist.archive()
@@ -48,6 +45,13 @@ def archive_all(session: Session, folder: str | None) -> None:
         raise Failed("; ".join(problems))
 
 
+def _folder(session: Session, given: str | None, option: str) -> Path:
+    folder = given or session.settings().archive_to
+    if not folder:
+        raise click.UsageError(f"expected a folder: {option}, or GHOSTLESS_ARCHIVE_TO")
+    return Path(folder)
+
+
 @archive.command("show")
 @click.argument("task_id", metavar="ID")
 @click.option("--from", "folder", metavar="FOLDER", help="Folder of the archive; else GHOSTLESS_ARCHIVE_TO.")
@@ -58,10 +62,7 @@ def show(session: Session, task_id: str, folder: str | None) -> None:
     \b
     Example: ghostless archive show 01a229e67abf7fce825b6252ed753bbc --from /mnt/archive/ghostless
     """
-    place = session.settings(archive_to=folder).archive_to
-    if not place:
-        raise click.UsageError("expected a folder: --from, or GHOSTLESS_ARCHIVE_TO")
-    print_json(find_archived(Path(place), task_id))
+    print_json(find_archived(_folder(session, folder, "--from"), task_id))
 
 
 @archive.command("off")

@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,17 +15,21 @@ import pytest
 from audit import audit
 from click.testing import CliRunner, Result
 from flask.testing import FlaskClient
+from ghostless.jobs import archive_file
 from ghostless.jobs import archivist as archivist_module
 from ghostless.jobs.archive_file import find_archived
 from ghostless.jobs.archivist import Archivist
 from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
-from ghostless.jobs.errors import ArchiveUnusable, TaskNotFound
+from ghostless.jobs.connection import connect
+from ghostless.jobs.errors import ArchiveUnusable, NotArchived, TaskNotFound
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import BATCH, Store
 from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import Event
 from redis import Redis
+from redis.connection import UnixDomainSocketConnection
+from redis_server import RedisServer
 from web_tools import Hand, publish, submitted
 
 
@@ -115,6 +120,86 @@ def test_a_kill_between_archive_and_purge_archives_twice(
     assert 1 == Archivist(store, tmp_path).archive().moved
     assert {task_id: 2} == Counter(line["id"] for line in archived_lines(tmp_path))
     assert [] == audit(store.redis, store.keys, [task_id])
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+class Fate:
+    """Kills after so many steps: before and after each command to Redis and each sync, and amid each write."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 0
+        for owner, name in ((UnixDomainSocketConnection, "send_packed_command"), (os, "fsync")):
+            monkeypatch.setattr(owner, name, self._around(getattr(owner, name)))
+        self._append = archive_file._append
+        monkeypatch.setattr(archive_file, "_append", self._torn)
+
+    def step(self) -> None:
+        """Pass one step on the way."""
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+    def _around(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        def acted(*arguments: Any, **options: Any) -> Any:
+            self.step()
+            answer = act(*arguments, **options)
+            self.step()
+            return answer
+
+        return acted
+
+    def _torn(self, path: Path, member: bytes) -> None:
+        try:
+            self.step()
+        except Killed:
+            path.write_bytes(path.read_bytes() + member[: len(member) // 2])
+            raise
+        self._append(path, member)
+
+
+def test_a_kill_at_any_step(
+    redis: Redis, store: Store, redis_server: RedisServer, ended: Callable[..., str], tmp_path: Path
+) -> None:
+    """Wherever it dies: each task is in Redis, whole, or in the archive; the next archivist ends the work."""
+    steps = 0
+    while True:
+        steps += 1
+        ids, folder = [ended() for _ in range(2)], tmp_path / str(steps)
+        folder.mkdir()
+        died = dies_after(steps, redis_server, folder)
+        assert all(is_kept(store, folder, task_id) for task_id in ids)
+        Archivist(store, folder).archive()
+        assert all(find_archived(folder, task_id)["task"]["state"] == "SUCCESS" for task_id in ids)
+        assert not redis.exists(*(store.keys.task(task_id) for task_id in ids))
+        assert [] == audit(redis, store.keys, ids)
+        if not died:
+            break
+    assert steps > 15
+
+
+def dies_after(steps: int, server: RedisServer, folder: Path) -> bool:
+    """Let an archivist with a connection of its own work until its end or its death; tell which."""
+    with connect(Settings(redis_url=server.socket_url)) as own, pytest.MonkeyPatch.context() as monkeypatch:
+        fate = Fate(monkeypatch)
+        fate.left = steps
+        try:
+            Archivist(Store(own, Settings()), folder).archive()
+        except Killed:
+            return True
+        finally:
+            fate.left = 0
+    return False
+
+
+def is_kept(store: Store, folder: Path, task_id: str) -> bool:
+    """Tell whether a task is in Redis or in the archive."""
+    try:
+        return bool(store.redis.exists(store.keys.task(task_id)) or find_archived(folder, task_id))
+    except NotArchived:
+        return False
 
 
 def archived_lines(folder: Path) -> list[Any]:

@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from .connection import connect
 from .errors import CorruptRecord, GhostlessError, RedisUnavailable
 from .messages import Swept
 from .pauses import Pauses
 from .probe import ask_all
 from .reads import Reads
+from .settings import Settings
 from .store import BATCH, Store
 
 log = logging.getLogger("ghostless.watchdog")
@@ -138,3 +140,9 @@ class Watchdog:
                 log.exception("the watchdog met an error it does not know, and goes on")
                 pause = self.store.settings.sweep
             stop.wait(pause)
+
+
+def run_watchdog(settings: Settings, stop: threading.Event) -> None:
+    """Run a watchdog until `stop` is set."""
+    log.info("watching %s", settings.redis_url.rpartition("@")[2])
+    Watchdog(Store(connect(settings), settings)).run(stop)

@@ -12,7 +12,7 @@ from gunicorn.workers.ggevent import GeventWorker
 from ..app import create_app
 from ..jobs.errors import InvalidSetting
 from ..jobs.settings import Settings
-from ..jobs.watching import run_watchdog
+from ..jobs.watchdog import run_watchdog
 from .desk import Desk
 from .hosts import is_loopback
 from .hub import Hub

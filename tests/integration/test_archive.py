@@ -22,7 +22,7 @@ from ghostless.jobs.archivist import Archivist
 from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
-from ghostless.jobs.errors import ArchiveUnusable, NotArchived, TaskNotFound
+from ghostless.jobs.errors import ArchiveUnusable, CorruptRecord, NotArchived, TaskNotFound
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import BATCH, Store
 from ghostless.jobs.watchdog import Watchdog
@@ -120,6 +120,34 @@ def test_a_kill_between_archive_and_purge_archives_twice(
     assert 1 == Archivist(store, tmp_path).archive().moved
     assert {task_id: 2} == Counter(line["id"] for line in archived_lines(tmp_path))
     assert [] == audit(store.redis, store.keys, [task_id])
+
+
+def test_what_redis_does_not_purge_is_written_once(
+    store: Store, ended: Callable[..., str], tmp_path: Path, archivist: Archivist
+) -> None:
+    """A read-only Redis, a damaged ledger: the next round purges what was archived, and the disk does not fill."""
+    task_id = ended()
+    store.redis.hset(store.keys.ledger, "archived", "many")
+    for _ in range(3):
+        with pytest.raises(CorruptRecord):
+            archivist.archive()
+    store.redis.hdel(store.keys.ledger, "archived")
+    assert 1 == archivist.archive().moved
+    assert [task_id] == [line["id"] for line in archived_lines(tmp_path)]
+
+
+def test_a_member_that_is_no_text_holds_nobody_up(
+    store: Store, ended: Callable[..., str], archivist: Archivist, redis_server: RedisServer
+) -> None:
+    """The archivist cannot name it; any watchdog sets it aside, beside one that archives."""
+    task_id = ended()
+    with Redis(unix_socket_path=str(redis_server.socket)) as raw:
+        raw.zadd(store.keys.retention, {b"\xff%d" % number: -1 for number in range(BATCH)})
+    assert 0 == archivist.archive().moved
+    swept = store.purge()
+    assert (0, 0, BATCH) == (swept.looked_at, swept.moved, len(swept.problems) - 1)
+    assert 1 == archivist.archive().moved
+    assert find_archived(archivist_folder(archivist), task_id)
 
 
 class Killed(BaseException):

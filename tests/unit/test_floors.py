@@ -66,7 +66,7 @@ FLOORS = {
             "jobs.reporter",
         ),
         *("jobs.vitals", "jobs.health", "jobs.ticket", "jobs.watchdog", "jobs.scheduler", "jobs.pool"),
-        *("jobs.archivist", "jobs.watching"),
+        "jobs.archivist",
         "jobs",  # the face that users import; nothing of ours does
     ),
     5: ("jobs.cli", "web", "app", "examples"),

@@ -1,6 +1,8 @@
 """The files of an archive: what was said to be written is readable, whatever a crash, a disk or a person did."""
 
+import errno
 import gzip
+import os
 import resource
 import subprocess
 from collections.abc import Iterator
@@ -111,3 +113,20 @@ def test_what_a_full_disk_took_of_a_batch_is_cut_off(tmp_path: Path) -> None:
     assert [line("a")] == gzip.decompress(path.read_bytes()).decode().splitlines()
     file.append(many, NOON)
     assert "b499" == find_archived(tmp_path, "b499")["id"]
+
+
+def test_a_disk_that_failed_once_gets_a_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failed sync nobody knows what the file's end is: what follows stands elsewhere, from its beginning."""
+    file = ArchiveFile(tmp_path)
+    first = file.append([line("a")], NOON)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fsync", fail)
+        with pytest.raises(ArchiveUnusable, match="Input/output error"):
+            file.append([line("b")], NOON)
+    second = file.append([line("b")], NOON)
+    assert first != second
+    assert ("a", "b") == (find_archived(tmp_path, "a")["id"], find_archived(tmp_path, "b")["id"])

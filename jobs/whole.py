@@ -87,11 +87,18 @@ def _answers(reads: Reads, task_ids: Sequence[str]) -> list[list[Any]]:
     return [answers[start : start + size] for start in range(0, len(answers), size)]
 
 
+def _entry_ids(whole: Whole) -> list[str]:
+    ids = entry_ids(f"task {whole.id}", whole.fields)
+    if not ids:  # nothing would tell whether it changed
+        raise CorruptRecord(f"task {whole.id}: no history")
+    return ids
+
+
 def _with_entries(reads: Reads, wholes: Sequence[Whole], problems: list[str]) -> list[Whole]:
     ids: dict[str, list[str]] = {}
     for whole in wholes:
         try:
-            ids[whole.id] = entry_ids(f"task {whole.id}", whole.fields)
+            ids[whole.id] = _entry_ids(whole)
         except CorruptRecord as error:
             problems.append(f"task {whole.id} cannot be archived, and stays: {error.detail}")
     with translated(), reads.redis.pipeline(transaction=False) as pipeline:

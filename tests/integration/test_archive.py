@@ -258,21 +258,22 @@ def test_damage_is_archived_as_it_is_and_what_cannot_be_read_stays(
     client: Client, store: Store, ended: Callable[..., str], archivist: Archivist
 ) -> None:
     """A value that is no JSON, a lost entry: archived raw. A value of a wrong type: told, and kept with its task."""
-    ids = [ended() for _ in range(5)]
+    ids = [ended() for _ in range(6)]
     redis, keys = store.redis, store.keys
     redis.set(keys.result(ids[0]), "{no json")
     redis.xdel(keys.history, client.history(ids[1])[0].id)
     redis.delete(keys.params(ids[2]))
     redis.rpush(keys.params(ids[2]), "a list")
     redis.hset(keys.task(ids[3]), "h2", "no id")
+    redis.hset(keys.task(ids[4]), "entries", 0)
     swept = archivist.archive()
     assert 3 == swept.moved
-    assert sorted(ids[2:4]) == sorted(task_id for task_id in ids if redis.exists(keys.task(task_id)))
-    assert all(any(task_id in problem for problem in swept.problems) for task_id in ids[2:4])
+    assert sorted(ids[2:5]) == sorted(task_id for task_id in ids if redis.exists(keys.task(task_id)))
+    assert all(any(task_id in problem for problem in swept.problems) for task_id in ids[2:5])
     folder = archivist_folder(archivist)
     assert "{no json" == find_archived(folder, ids[0])["values"]["result"]
     assert "2 of its history entries are there" in find_archived(folder, ids[1])["damaged"]
-    assert "SUCCESS" == find_archived(folder, ids[4])["task"]["state"]
+    assert "SUCCESS" == find_archived(folder, ids[5])["task"]["state"]
     assert (0, 0) == (archivist.archive().looked_at, archivist.archive().moved)  # they are looked at later
 
 

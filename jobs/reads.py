@@ -75,6 +75,11 @@ class Reads:
             raise _not_found(task_id, values[-1])
         return Task.from_fields(task_id, stored, dict(zip(BULKY, values, strict=False))), stored
 
+    def not_found(self, task_id: str) -> TaskNotFound:
+        """Return the error for a task that is not there; it tells what became of it."""
+        with translated():
+            return _not_found(task_id, cast(str | None, self.redis.get(self.keys.tombstone(task_id))))
+
     def tasks(self, task_ids: Sequence[str]) -> list[Task | Damaged]:
         """Return tasks without their bulky values, in the order asked for."""
         with translated(), self.redis.pipeline(transaction=False) as pipeline:

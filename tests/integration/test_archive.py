@@ -90,14 +90,15 @@ def test_what_is_told_of_an_archived_task(
     task_id = ended(Event.FAIL)
     archivist.archive()
     (path,) = archivist_folder(archivist).iterdir()
-    for read in (client.get, client.history, client.explain):
+    for ask in (client.get, client.history, client.explain, client.retry):
         with pytest.raises(TaskNotFound, match=f"ended in FAILED.*purged at 20.*archived in {path.name}") as caught:
-            read(task_id)
+            ask(task_id)
         assert path.name == caught.value.archive
     for route in ("", "/history", "/explain"):
         answer = web.get(f"/api/tasks/{task_id}{route}")
         assert (410, path.name, "FAILED") == (answer.status_code, answer.json["archive"], answer.json["state"])
-    for verb in ("history", "status", "explain"):
+    assert 410 == web.post(f"/api/tasks/{task_id}/retry").status_code
+    for verb in ("history", "status", "explain", "retry"):
         result = run(settings, verb, task_id)
         assert (1, True) == (result.exit_code, path.name in result.stderr)
 

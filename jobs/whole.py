@@ -101,10 +101,16 @@ def _with_entries(reads: Reads, wholes: Sequence[Whole], problems: list[str]) ->
             ids[whole.id] = _entry_ids(whole)
         except CorruptRecord as error:
             problems.append(f"task {whole.id} cannot be archived, and stays: {error.detail}")
+    read = [whole for whole in wholes if whole.id in ids]
     with translated(), reads.redis.pipeline(transaction=False) as pipeline:
-        for names in ids.values():
-            for name in names:
+        for whole in read:
+            for name in ids[whole.id]:
                 pipeline.xrange(reads.keys.history, name, name)
+            pipeline.hget(reads.keys.task(whole.id), f"h{whole.fields['entries']}")
         found = iter(pipeline.execute())
-    entries = {task_id: [entry for _ in names for entry in next(found)] for task_id, names in ids.items()}
-    return [replace(whole, entries=entries[whole.id]) for whole in wholes if whole.id in entries]
+    unchanged: list[Whole] = []
+    for whole in read:
+        entries = [entry for _ in ids[whole.id] for entry in next(found)]
+        if next(found) == whole.last_entry:  # else another archivist has purged it meanwhile, and has it whole
+            unchanged.append(replace(whole, entries=entries))
+    return unchanged

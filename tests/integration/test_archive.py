@@ -15,7 +15,7 @@ import pytest
 from audit import audit
 from click.testing import CliRunner, Result
 from flask.testing import FlaskClient
-from ghostless.jobs import archive_file
+from ghostless.jobs import archive_file, whole
 from ghostless.jobs import archivist as archivist_module
 from ghostless.jobs.archive_file import find_archived
 from ghostless.jobs.archivist import Archivist
@@ -305,6 +305,25 @@ def test_many_archivists_at_once(
     ledger = client.reads.ledger()
     assert (120, 120, 120, 0) == tuple(ledger[name] for name in ("submitted", "purged", "archived", "missing"))
     assert [] == audit(redis, store.keys, ids)
+
+
+def test_what_another_archivist_purges_meanwhile_is_not_archived_in_parts(
+    ended: Callable[..., str], store: Store, tmp_path: Path, archivist: Archivist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the record and its history: the other one has the task whole, and nobody is to find less."""
+    task_id, entry_ids = ended(), whole._entry_ids
+
+    def purged_meanwhile(found: whole.Whole) -> list[str]:
+        with monkeypatch.context() as other:
+            other.setattr(whole, "_entry_ids", entry_ids)
+            Archivist(store, tmp_path).archive()
+        return entry_ids(found)
+
+    monkeypatch.setattr(whole, "_entry_ids", purged_meanwhile)
+    swept = archivist.archive()
+    assert (0, ()) == (swept.moved, swept.problems)
+    assert [task_id] == [line["id"] for line in archived_lines(tmp_path)]
+    assert 3 == len(find_archived(tmp_path, task_id)["history"])
 
 
 def test_a_batch_is_bounded_in_size(

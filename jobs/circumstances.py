@@ -12,9 +12,14 @@ from .fleet import Member, members, serving
 from .model import Entry, Task
 from .reads import Damaged, Reads
 from .scripts import milliseconds, moment, translated
+from .settings import PATIENCE_GRACES
 
 RECENT = 30
 """Tasks that ended last, whose durations tell how long another one may take."""
+
+
+TICKETS = 10_000
+"""Tickets of a queue among which that of a task is searched; in a longer one it is taken to be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,10 @@ class Circumstances:
     holder: Member | None = None  # the worker that runs it, as it told of itself last
     position: int | None = None  # in its queue, from 1
     pending: int = 0  # tasks in its queue
+    ticketless: bool = False  # it waits in its queue, and rq's list does not have it
     lease: int | None = None  # what is left of it
+    grace: int | None = None  # how long its worker waits between asking its handler to stop and killing it
+    patience: int | None = None  # how long its worker may take to end it, before the watchdog does
     look_at: int | None = None  # when the watchdog looks at it next
     is_doubted: bool = False  # that will be its second look, since many workers fell silent together
     judge_from: int | None = None  # until when the watchdog judges no lease, after an outage
@@ -42,7 +50,7 @@ class Circumstances:
 
 def circumstances(reads: Reads, task_id: str) -> Circumstances:
     """Look at everything around a task. Raises TaskNotFound, CorruptRecord, RedisUnavailable."""
-    task, history = reads.task(task_id), reads.history(task_id)
+    task, history = reads.task_with_history(task_id)
     found, fleet = _look(reads, task), members(reads.redis)
     return Circumstances(
         task=task,
@@ -64,13 +72,19 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
         pipeline.exists(keys.rq_suspended)
         pipeline.zrank(keys.pending(task.queue), task.id)
         pipeline.zcard(keys.pending(task.queue))
+        pipeline.lpos(keys.rq_queue(task.queue), task.id, maxlen=TICKETS)
+        pipeline.llen(keys.rq_queue(task.queue))
+        pipeline.hmget(keys.task(task.id), "lease", "patience")
         pipeline.pttl(keys.heartbeat(task.id))
         pipeline.zscore(keys.deadlines if task.state in RUNNING else keys.due, task.id)
         pipeline.hget(keys.task(task.id), "second_look_at")
-        time, queue, suspended, rank, pending, lease, score, second_look_at = pipeline.execute()
-    now = milliseconds(time)
+        replies = pipeline.execute()
+    time, queue, suspended, rank, pending, ticket, tickets, terms, lease, score, second_look_at = replies
+    now, is_searched = milliseconds(time), tickets <= TICKETS
     return {
+        **_terms(*terms),
         **_watching(reads.watchdog() or {}, now),
+        "ticketless": task.state is State.PENDING and task.parked_at is None and is_searched and ticket is None,
         "now": now,
         "queue_paused": queue == "paused",
         "suspended": bool(suspended),
@@ -88,6 +102,13 @@ def _watching(trace: Mapping[str, str | int], now: int) -> dict[str, Any]:
     if now > moments.get("late_from", now):
         return {}
     return {"judge_from": moments.get("judge_from"), "swept_at": moments.get("swept_at")}
+
+
+def _terms(lease: str | None, patience: str | None) -> dict[str, int]:
+    """Return by what a running attempt is judged, from what its worker wrote at its START."""
+    if not (lease and lease.isdecimal() and patience and patience.isdecimal()):
+        return {}
+    return {"patience": int(patience), "grace": (int(patience) - int(lease)) // PATIENCE_GRACES}
 
 
 def _refuses(reads: Reads) -> str:

@@ -14,7 +14,7 @@ from .catalog import Catalog, PublishedType
 from .circumstances import Circumstances, circumstances
 from .connection import connect
 from .diary import WorkerEvent, worker_events
-from .errors import Fault, GhostlessError, IllegalMove, InvalidTask, QueueNotFound, TaskConflict, TaskNotFound
+from .errors import Fault, GhostlessError, IllegalMove, InvalidTask, QueueNotFound, TaskConflict
 from .explanation import Explanation, explain
 from .fleet import Member, members
 from .messages import Answer, Submission
@@ -257,7 +257,7 @@ class Client:
     ) -> Answer:
         answer = ask(task_id, actor, reason, cut(message, MESSAGE_LIMIT))
         if answer.word == "missing":
-            raise TaskNotFound(task_id)
+            raise self.reads.not_found(task_id)
         if answer.word == "refused":
             raise IllegalMove(task_id, event, answer.state)
         return answer

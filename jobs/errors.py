@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 
 class GhostlessError(Exception):
@@ -51,10 +52,32 @@ class CorruptRecord(GhostlessError):
 class TaskNotFound(GhostlessError):
     """No task has this id."""
 
-    def __init__(self, task_id: str, purged_at: int | None = None) -> None:
-        self.task_id, self.purged_at = task_id, purged_at
-        why = "" if purged_at is None else ": its retention ended and it was purged"
-        super().__init__(f"no task has the id {task_id!r}{why}")
+    def __init__(self, task_id: str, purged_at: int | None = None, state: str = "", archive: str = "") -> None:
+        """`purged_at` is ms since 1970, `state` the one it ended in, `archive` the name of the file that has it."""
+        self.task_id, self.purged_at, self.state, self.archive = task_id, purged_at, state, archive
+        super().__init__(f"no task has the id {task_id!r}" + (f": {self._fate()}" if purged_at is not None else ""))
+
+    def _fate(self) -> str:
+        when = datetime.fromtimestamp((self.purged_at or 0) / 1000, UTC).isoformat(" ", "seconds")
+        where = f"; it is archived in {self.archive}" if self.archive else ""
+        return f"it ended in {self.state}, its retention ended and it was purged at {when}{where}"
+
+
+class ArchiveUnusable(GhostlessError):
+    """The archive cannot be written to; nothing that is not in it is purged."""
+
+    def __init__(self, folder: str, cause: OSError) -> None:
+        self.folder, self.cause = folder, cause
+        why = cause.strerror or cause
+        super().__init__(f"the archive in {folder} cannot be written to ({why}); until it can, no task is purged")
+
+
+class NotArchived(GhostlessError):
+    """No file of an archive has the task."""
+
+    def __init__(self, task_id: str, folder: str) -> None:
+        self.task_id, self.folder = task_id, folder
+        super().__init__(f"no archive in {folder} has a task with the id {task_id!r}")
 
 
 class IllegalMove(GhostlessError):

@@ -19,6 +19,9 @@ from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 WORKER_RECORD = "ghostless"
 """The field of a worker's hash in which it tells of itself with each beat, as JSON."""
 
+ARCHIVE_DEMAND = "archive"
+"""The field of `Keys.limits` that is there while no task may be purged before it was archived."""
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -73,8 +76,12 @@ class Keys:
         return f"{self.prefix}heartbeat:{task_id}"
 
     def tombstone(self, task_id: str) -> str:
-        """string with TTL: what a purged task was, "STATE purged_at", while its id stays taken."""
+        """string with TTL: what a purged task was, "STATE purged_at [archive]", while its id stays taken."""
         return f"{self.prefix}tombstone:{task_id}"
+
+    def leftover(self, name: str) -> str:
+        """hash: a purged task's record, as long as entries of its history are left to delete."""
+        return f"{self.prefix}leftover:{name}"
 
     # Indices over tasks
 
@@ -102,6 +109,11 @@ class Keys:
     def retention(self) -> str:
         """zset: final tasks by the time of their purge."""
         return f"{self.prefix}retention"
+
+    @property
+    def leftovers(self) -> str:
+        """list: the names of the leftover records, the oldest first."""
+        return f"{self.prefix}leftovers"
 
     def state(self, state: str) -> str:
         """zset: the tasks in one state by the time they entered it."""
@@ -153,8 +165,15 @@ class Keys:
         return f"{self.prefix}queues"
 
     @property
+    def limits(self) -> str:
+        """hash: what holds for every process until it is changed: that tasks are archived before they are purged."""
+        return f"{self.prefix}limits"
+
+    @property
     def ledger(self) -> str:
-        """hash: counters that must add up: submitted = live + final + purged; and writes refused as stale."""
+        """hash: counters that must add up: submitted = live + final + purged; how many of the purged were archived;
+        writes refused as stale.
+        """
         return f"{self.prefix}ledger"
 
     @property
@@ -248,13 +267,13 @@ def parking(queue: str, task_type: str) -> str:
 # What the scripts build names of: prefix and id, and names that stand for themselves.
 _BY_ID = (
     "task", "params", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log",
-    "heartbeat", "tombstone", "state",
+    "heartbeat", "tombstone", "leftover", "state",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
     "rq_executions", "rq_commands",
 )  # fmt: skip
 _FIXED = (
-    "history", "deadlines", "due", "settling", "retention", "types", "queues", "ledger", "quarantine", "watchdog",
-    "blocked_cursor", "epoch", "live",
+    "history", "deadlines", "due", "settling", "retention", "leftovers", "types", "queues", "limits", "ledger",
+    "quarantine", "watchdog", "blocked_cursor", "epoch", "live",
 )  # fmt: skip
 
 
@@ -266,5 +285,6 @@ def script_names(keys: Keys) -> dict[str, str]:
         "rq_queues": Queue.redis_queues_keys,
         "rq_suspended": keys.rq_suspended,
         "worker_record": WORKER_RECORD,
+        "archive_demand": ARCHIVE_DEMAND,
         "rq_intermediate_suffix": IntermediateQueue.get_intermediate_queue_key(""),
     }

@@ -137,3 +137,14 @@ class Swept:
     moved: int
     problems: tuple[str, ...]
     to_ask: Mapping[str, str] = field(default_factory=dict[str, str])  # worker -> where to ask for its health
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What stands in an archive: the name of its file, and each task with its last history entry then.
+
+    The entry is "" for a task that could not be archived.
+    """
+
+    file: str
+    tasks: Mapping[str, str]

@@ -11,15 +11,16 @@ from typing import Any, cast
 
 from redis import Redis
 
-from ..statemachine import RUNNING, STORED, State
+from ..statemachine import FINAL, RUNNING, STORED, State
 from .errors import CorruptRecord, TaskNotFound
 from .keys import Keys, parking
 from .model import Entry, Task
-from .scripts import moment, translated
+from .scripts import milliseconds, moment, translated
 
 log = logging.getLogger("ghostless")
 
 BULKY = ("params", "metadata", "depends_on", "result", "error")
+COUNTERS = ("submitted", "purged", "archived", "stale_writes")
 _ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 
@@ -55,6 +56,15 @@ class Reads:
 
     def task(self, task_id: str) -> Task:
         """Return a task with its bulky values. Raises TaskNotFound, CorruptRecord, RedisUnavailable."""
+        return self._record(task_id)[0]
+
+    def task_with_history(self, task_id: str) -> tuple[Task, list[Entry]]:
+        """Return a task with its bulky values, and every move up to then. Raises what `task` raises."""
+        task, stored = self._record(task_id)
+        with translated():
+            return task, self._entries(entry_ids(self.keys.task(task_id), stored))
+
+    def _record(self, task_id: str) -> tuple[Task, dict[str, str]]:
         names = [getattr(self.keys, name)(task_id) for name in BULKY]
         # Not in a MULTI, which a full Redis refuses; the hash is read first, so a value is never older than its state.
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
@@ -62,8 +72,13 @@ class Reads:
             pipeline.mget([*names, self.keys.tombstone(task_id)])
             stored, values = cast(tuple[dict[str, str], list[str | None]], pipeline.execute())
         if not stored:
-            raise TaskNotFound(task_id, _purged_at(values[-1]))
-        return Task.from_fields(task_id, stored, dict(zip(BULKY, values, strict=False)))
+            raise _not_found(task_id, values[-1])
+        return Task.from_fields(task_id, stored, dict(zip(BULKY, values, strict=False))), stored
+
+    def not_found(self, task_id: str) -> TaskNotFound:
+        """Return the error for a task that is not there; it tells what became of it."""
+        with translated():
+            return _not_found(task_id, cast(str | None, self.redis.get(self.keys.tombstone(task_id))))
 
     def tasks(self, task_ids: Sequence[str]) -> list[Task | Damaged]:
         """Return tasks without their bulky values, in the order asked for."""
@@ -80,7 +95,7 @@ class Reads:
             pipeline.get(self.keys.tombstone(task_id))
             stored, tombstone = cast(tuple[dict[str, str], str | None], pipeline.execute())
             if not stored:
-                raise TaskNotFound(task_id, _purged_at(tombstone))
+                raise _not_found(task_id, tombstone)
             return self._entries(entry_ids(self.keys.task(task_id), stored))
 
     def _entries(self, ids: Sequence[str]) -> list[Entry]:
@@ -128,13 +143,26 @@ class Reads:
             return dict(zip(STORED, cast(list[int], pipeline.execute()), strict=True))
 
     def ledger(self) -> dict[str, int]:
-        """Return the counters `submitted` and `purged` of tasks, and `stale_writes` of refused writers."""
-        with translated():
-            stored = cast(dict[str, str], self.redis.hgetall(self.keys.ledger))
+        """Return the counters of tasks: `submitted` = `live` + `final` + `purged` + `missing`, none of which should be.
+
+        `archived` are among the purged; `stale_writes` are those of refused writers.
+        """
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:  # in one go, so that they fit
+            pipeline.hgetall(self.keys.ledger)
+            for state in STORED:
+                pipeline.zcard(self.keys.state(state))
+            stored, *numbers = pipeline.execute()
         try:
-            return {name: int(stored.get(name, 0)) for name in ("submitted", "purged", "stale_writes")}
+            submitted, purged, archived, stale = (int(stored.get(name, 0)) for name in COUNTERS)
         except ValueError as error:
             raise CorruptRecord(f"{self.keys.ledger}: {error}") from error
+        final = sum(number for state, number in zip(STORED, numbers, strict=True) if state in FINAL)
+        live = sum(numbers) - final
+        missing = submitted - live - final - purged
+        return dict(
+            submitted=submitted, live=live, final=final, purged=purged, missing=missing, archived=archived,
+            stale_writes=stale,
+        )  # fmt: skip
 
     def held_by(self, worker_id: str) -> dict[str, int]:
         """Return the running tasks of a worker, each with its attempt."""
@@ -179,6 +207,19 @@ class Reads:
         """Return how many PENDING tasks each queue holds, the parked ones included."""
         return {queue: waiting.pending for queue, waiting in self.waiting(queues).items()}
 
+    def oldest_pending(self, queues: Iterable[str]) -> dict[str, int]:
+        """Return since when (ms) the oldest PENDING task of each queue waits; a queue without any is left out."""
+        indices = [(queue, index) for queue in queues for index in self._indices(State.PENDING, queue)]
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for _, index in indices:
+                pipeline.zrange(index, 0, 0, withscores=True)
+            firsts = cast(list[list[tuple[str, float]]], pipeline.execute())
+        since: dict[str, int] = {}
+        for (queue, _), first in zip(indices, firsts, strict=True):
+            for _, entered_at in first:
+                since[queue] = min(since.get(queue, int(entered_at)), int(entered_at))
+        return since
+
     def types(self) -> dict[str, Mapping[str, Any]]:
         """Return what workers published of their task types: queue, policy, schema, description."""
         with translated():
@@ -213,6 +254,11 @@ class Reads:
             self.redis.set(self.keys.epoch, secrets.token_hex(4), nx=True)
             return cast(str, self.redis.get(self.keys.epoch))
 
+    def now(self) -> int:
+        """Return Redis' time in ms."""
+        with translated():
+            return milliseconds(self.redis.time())
+
     def ping(self) -> None:
         """Raise RedisUnavailable when Redis does not answer."""
         with translated():
@@ -228,9 +274,9 @@ def _published(name: str, text: str) -> Mapping[str, Any] | None:
         return None
 
 
-def _purged_at(tombstone: str | None) -> int | None:
-    when = (tombstone or "").rpartition(" ")[2]
-    return int(when) if when.isdecimal() else None
+def _not_found(task_id: str, tombstone: str | None) -> TaskNotFound:
+    state, when, archive, *_ = [*(tombstone or "").split(" "), "", ""]
+    return TaskNotFound(task_id, int(when), state, archive) if when.isdecimal() else TaskNotFound(task_id)
 
 
 def entry_ids(name: str, stored: Mapping[str, str]) -> list[str]:

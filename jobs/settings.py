@@ -13,6 +13,9 @@ from .errors import InvalidSetting
 LAST_PORT = 65_535
 """The highest port there is."""
 
+PATIENCE_GRACES = 3
+"""Graces that a worker has, and a lease, to end an attempt beyond its deadline, before others step in."""
+
 WAYS_TO_START = ("spawn", "fork")
 """How a horse starts: as a fresh interpreter, or forked from a process that has imported the modules."""
 
@@ -34,6 +37,7 @@ class Settings:
     grace: float = 5.0  # between asking a handler to stop and killing it
     drain: float = 30.0  # how long a stopping worker lets its task run on
     health_port: int = 0  # where a worker answers for its health; 0 for nowhere
+    archive_to: str = ""  # folder to which the watchdog writes each task before it is purged; "": nowhere
     sweep: float = 1.0  # pause between two rounds of the watchdog
     tombstone: float = 604_800.0  # how long the id of a purged task stays taken
     idempotency: float = 86_400.0  # how long an idempotency key is remembered
@@ -148,6 +152,7 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "prefix": _prefix,
     "tasks": _modules,
     "artifacts": _folder,
+    "archive_to": _folder,
     "horse": _way_to_start,
     "preload": _flag,
     "max_tasks_per_horse": _count,

@@ -6,6 +6,7 @@ import random
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, cast
 
 from redis import Redis
@@ -14,9 +15,10 @@ from redis.exceptions import RedisError
 from ..statemachine import Event, Reason
 from .connection import pop_unless_woken
 from .errors import CorruptRecord, StaleAttempt, TaskNotFound
-from .keys import Keys
+from .keys import ARCHIVE_DEMAND, Keys
 from .messages import (
     Answer,
+    Archived,
     Claim,
     Claimed,
     ClaimReply,
@@ -29,7 +31,7 @@ from .messages import (
 )
 from .model import Task
 from .scripts import Call, Scripts, translate, translated
-from .settings import Settings
+from .settings import PATIENCE_GRACES, Settings
 
 log = logging.getLogger("ghostless")
 
@@ -41,6 +43,9 @@ HISTORY_ENTRIES = 1000
 
 BATCH = 100
 """Tasks that a script of the watchdog looks at in one call."""
+
+ENTRIES_DELETED = 1000
+"""History entries that one call of a purge deletes, at most."""
 
 TICKET_WINDOW = 1000
 """Tickets at the head of a queue that the watchdog compares with its oldest tasks."""
@@ -57,7 +62,7 @@ class Store:
         self.keys = Keys(settings.prefix)
         self._scripts = Scripts(redis, self.keys)
         self._lease = round(settings.lease * 1000)
-        self._patience = round(1000 * (3 * settings.grace + settings.lease))  # beyond a deadline, before others step in
+        self._patience = round(1000 * (PATIENCE_GRACES * settings.grace + settings.lease))
 
     # Submitting
 
@@ -295,9 +300,21 @@ class Store:
         """Look again at a page of the BLOCKED tasks: what they wait for may be gone."""
         return _read_swept(self._scripts.call("recheck", (), (actor, BATCH)))
 
-    def purge(self) -> Swept:
-        """Remove final tasks whose retention is over."""
-        return _read_swept(self._scripts.call("purge", (), (BATCH, round(self.settings.tombstone * 1000))))
+    def purge(self, archived: Archived | None = None) -> Swept:
+        """Remove final tasks whose retention is over; where an archive is demanded, only those that are `archived`."""
+        pairs = chain.from_iterable(archived.tasks.items()) if archived else ()
+        file = archived.file if archived else ""
+        arguments = (BATCH, round(self.settings.tombstone * 1000), ENTRIES_DELETED, file, *pairs)
+        return _read_swept(self._scripts.call("purge", (), arguments))
+
+    def demand_archive(self, demanded: bool = True) -> None:
+        """Let no watchdog purge what was not archived, or let it again; it holds until it is changed."""
+        with translated():
+            # Asked first, since a full Redis refuses to write what stands there already, and could not purge then.
+            if demanded and not self.redis.hexists(self.keys.limits, ARCHIVE_DEMAND):
+                self.redis.hset(self.keys.limits, ARCHIVE_DEMAND, "demanded")
+            elif not demanded:
+                self.redis.hdel(self.keys.limits, ARCHIVE_DEMAND)
 
 
 def _saved(task_id: str, checkpoint: str | RedisError | None) -> Any:

@@ -100,7 +100,9 @@ class Watchdog:
         return self.store.recheck(self.actor)
 
     def purge(self) -> Swept:
-        """Remove final tasks whose retention is over, at most a batch."""
+        """Remove final tasks whose retention is over, at most a batch; none where an archivist does so."""
+        if self.store.settings.archive_to:
+            self.store.demand_archive()  # each time, since the database may have been emptied
         return self.store.purge()
 
     def sweep_all(self) -> bool:

@@ -17,10 +17,9 @@ local function problems_of_quarantine()
   return {damage and damage.err}
 end
 
--- `act(task)` returns "moved", "kept" or an error reply. Returns {looked at, moved, problems...}.
-local function each_due(index, now, limit, belongs, act)
+-- `act(task)` returns "moved", "kept", "later" or an error reply. Returns {looked at, moved, problems...}.
+local function each_of(index, ids, now, belongs, act)
   local moved, problems = 0, problems_of_quarantine()
-  local ids = redis.call("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit)
   for _, id in ipairs(ids) do
     local task, problem = read_task(id)
     if problem then
@@ -31,11 +30,16 @@ local function each_due(index, now, limit, belongs, act)
       local answer = act(task)
       if answer == "moved" then
         moved = moved + 1
-      elseif answer.err then
+      elseif answer ~= "kept" then
         redis.call("ZADD", index, "XX", now + LOOK_AGAIN, id)
-        problems[#problems + 1] = answer.err
+        if answer ~= "later" then problems[#problems + 1] = answer.err end
       end
     end
   end
   return {#ids, moved, unpack(problems)}
+end
+
+local function each_due(index, now, limit, belongs, act)
+  local ids = redis.call("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit)
+  return each_of(index, ids, now, belongs, act)
 end

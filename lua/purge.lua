@@ -1,42 +1,142 @@
 -- Removes final tasks whose retention is over, with all that belongs to them; a tombstone keeps the id taken.
+-- Where tasks are to be archived first, only what was archived goes, and only when nothing happened to it since.
+-- A long history is deleted by several calls, so that Redis never waits long: its task's record is left over for them.
 -- uses batch
 --
--- ARGV[1] tasks looked at, at most   ARGV[2] life of a tombstone, ms
--- returns number looked at, number purged, then what was wrong with the others
--- appends RELEASE or CANCEL for those that waited for it, and deletes the task's entries
+-- ARGV[1] tasks looked at, at most   ARGV[2] life of a tombstone, ms   ARGV[3] entries of histories deleted, at most
+-- ARGV[4] name of the archive's file, or ""
+-- ARGV[5..n] id of an archived task, then its last entry, "" for one that could not be archived; none where the caller
+--         archives nothing
+-- returns number looked at (as many as there may be, when there is more to do), number purged, then what was wrong with
+--   the others
+-- appends RELEASE or CANCEL for those that waited for it, and deletes the tasks' entries
 
-local limit, tombstone_life = tonumber(ARGV[1]), tonumber(ARGV[2])
+local limit, tombstone_life, budget = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local file = ARGV[4]
 
--- Returns what is wrong with the ids of the entries, if anything.
-local function delete_history(task)
-  local name, entries = key.task .. task.id, {}
-  -- Each entry has a field of its own, so a higher count is damage and no reason to count that far.
-  for index = 1, math.min(task.entries, redis.call("HLEN", name)) do
-    entries[#entries + 1] = redis.call("HGET", name, "h" .. index) or nil
-  end
-  for first = 1, #entries, 1000 do
-    local outcome = redis.pcall("XDEL", key.history, unpack(entries, first, math.min(first + 999, #entries)))
-    if type(outcome) == "table" then return damaged(name .. " ids of entries", "ids of a stream", outcome.err) end
+local OVERDUE = 600000 -- ms that a task waits to be archived before that is told
+
+-- Each entry has a field of its own, so a higher count is damage and no reason to count that far.
+local function at_most_its_fields(count, name)
+  return math.min(count, redis.call("HLEN", name))
+end
+
+-- Deletes the last entries that a record names, as many as this call may. Returns how many of them are left, or nil
+-- and what is wrong with their ids.
+local function delete_entries(name, count)
+  local fields, ids = {}, {}
+  for number = math.max(1, count - budget + 1), count do fields[#fields + 1] = "h" .. number end
+  if #fields == 0 then return count end
+  for _, id in ipairs(redis.call("HMGET", name, unpack(fields))) do ids[#ids + 1] = id or nil end
+  local outcome = #ids > 0 and redis.pcall("XDEL", key.history, unpack(ids))
+  if type(outcome) == "table" then return nil, damaged(name .. " ids of entries", "ids of a stream", outcome.err) end
+  budget = budget - #fields
+  return count - #fields
+end
+
+-- Goes on with what earlier calls left over.
+local function clear_leftovers(problems)
+  local left = redis.call("LINDEX", key.leftovers, 0)
+  while left and budget > 0 do
+    local name = key.leftover .. left
+    local damage, count = check_types({{name, "hash"}}), 0
+    if not damage then
+      count = whole(redis.call("HGET", name, "entries") or "") or 0
+      count, damage = delete_entries(name, at_most_its_fields(count, name))
+    end
+    if not damage and count > 0 then
+      redis.call("HSET", name, "entries", count)
+      return
+    end
+    redis.call("LPOP", key.leftovers)
+    if damage then
+      quarantine(key.leftovers, left, damage)
+      problems[#problems + 1] = damage.err
+    else
+      redis.call("UNLINK", name)
+    end
+    left = redis.call("LINDEX", key.leftovers, 0)
   end
 end
 
-local problem = check_types({{key.retention, "zset"}, {key.history, "stream"}})
-  or check_ledger("purged")
-if problem then return problem end
-local now = clock()
-return each_due(key.retention, now, limit, FINAL, function(task)
+-- Removes the record with the entries that it names, or leaves it over for later calls. Returns what is wrong with it.
+local function remove_record(task, now)
+  local name = key.task .. task.id
+  local count = at_most_its_fields(task.entries, name)
+  if count <= budget then
+    local _, damage = delete_entries(name, count)
+    if damage then return damage end
+    redis.call("UNLINK", name)
+  else
+    local left = task.id .. "." .. now
+    redis.call("RENAME", name, key.leftover .. left)
+    redis.call("RPUSH", key.leftovers, left)
+  end
+end
+
+local function remove(task, now)
   local id = task.id
   -- Those that wait for it must hear first how it ended.
   if task.dependents and not settle(task, now) then return "kept" end
-  local damage = check_types({{key.state .. task.state, "zset"}}) or delete_history(task)
+  local damage = check_types({{key.state .. task.state, "zset"}}) or remove_record(task, now)
   if damage then return damage end
   redis.call("ZREM", key.retention, id)
   redis.call("ZREM", key.state .. task.state, id)
   redis.call(
-    "UNLINK", key.task .. id, key.params .. id, key.metadata .. id, key.checkpoint .. id, key.result .. id,
+    "UNLINK", key.params .. id, key.metadata .. id, key.checkpoint .. id, key.result .. id,
     key.error .. id, key.log .. id, key.heartbeat .. id, key.rq_job .. id, key.depends_on .. id, key.dependents .. id
   )
-  redis.call("SET", key.tombstone .. id, task.state .. " " .. now, "PX", tombstone_life)
+  local epitaph = task.state .. " " .. now .. (file ~= "" and " " .. file or "")
+  redis.call("SET", key.tombstone .. id, epitaph, "PX", tombstone_life)
   redis.call("HINCRBY", key.ledger, "purged", 1)
+  if file ~= "" then redis.call("HINCRBY", key.ledger, "archived", 1) end
   return "moved"
-end)
+end
+
+-- Another watchdog may have archived the same tasks, and purged them already.
+local function purge_archived(now)
+  local ids, entries = {}, {}
+  for index = 5, #ARGV, 2 do
+    local id = ARGV[index]
+    local due_at = tonumber(redis.call("ZSCORE", key.retention, id) or now + 1)
+    if due_at <= now then
+      ids[#ids + 1] = id
+      entries[id] = ARGV[index + 1]
+    end
+  end
+  return each_of(key.retention, ids, now, FINAL, function(task)
+    local last = redis.call("HGET", key.task .. task.id, "h" .. task.entries)
+    if last ~= entries[task.id] then return "later" end
+    return remove(task, now)
+  end)
+end
+
+-- What is wrong in the index is found here too. What is right there waits, and is no reason to come back at once.
+local function wait_for_archivist(now)
+  local swept = each_due(key.retention, now, limit, FINAL, function() return "kept" end)
+  swept[1] = 0
+  local overdue = redis.call("ZCOUNT", key.retention, "-inf", now - OVERDUE)
+  if overdue > 0 then
+    swept[#swept + 1] = overdue .. " tasks wait to be archived; does a watchdog run with GHOSTLESS_ARCHIVE_TO?"
+  end
+  return swept
+end
+
+local function purge(now)
+  if #ARGV > 4 then return purge_archived(now) end
+  if redis.call("HEXISTS", key.limits, key.archive_demand) == 0 then
+    return each_due(key.retention, now, limit, FINAL, function(task) return remove(task, now) end)
+  end
+  return wait_for_archivist(now)
+end
+
+local problem = check_types({
+  {key.retention, "zset"}, {key.history, "stream"}, {key.limits, "hash"}, {key.leftovers, "list"},
+}) or check_ledger("purged") or check_ledger("archived")
+if problem then return problem end
+local problems = {}
+clear_leftovers(problems)
+local swept = purge(clock())
+for _, told in ipairs(problems) do swept[#swept + 1] = told end
+if redis.call("EXISTS", key.leftovers) == 1 then swept[1] = math.max(swept[1], limit) end
+return swept

@@ -42,9 +42,11 @@ Fields = Mapping[str, str]
 BULK = ("params", "metadata", "depends_on", "checkpoint", "result", "error", "log")
 FOR_EVER = {
     *("history", "deadlines", "due", "settling", "retention", "ledger", "quarantine", "epoch", "blocked_cursor"),
-    *("types", "queues", "limits", "schedules"),
+    *("types", "queues", "limits", "schedules", "leftovers"),
 }
-FOR_EVER_EACH = {"task", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"}
+FOR_EVER_EACH = {
+    *("task", "leftover", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"),
+}
 FOR_A_WHILE = {"watchdog"}
 FOR_A_WHILE_EACH = {"heartbeat", "tombstone", "idempotency", "claim", "events"}
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
@@ -111,6 +113,7 @@ class _Picture:
     jobs: dict[str, Fields] = field(default_factory=dict)  # id -> rq job
     parked_types: dict[str, set[str]] = field(default_factory=dict)  # queue -> types
     unmet: dict[str, set[str]] = field(default_factory=dict)  # BLOCKED task -> tasks that it waits for
+    leftovers: dict[str, Fields] = field(default_factory=dict)  # name -> record of a purged task
     leases: dict[str, str] = field(default_factory=dict)
     history: dict[str, Fields] = field(default_factory=dict)  # entry id -> fields, oldest first
     ledger: Fields = field(default_factory=dict)
@@ -133,6 +136,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         keys.rq_queue(""): ("list", picture.tickets, lambda key: redis.lrange(key, 0, -1)),
         keys.parked_types(""): ("set", picture.parked_types, redis.smembers),
         keys.unmet(""): ("set", picture.unmet, redis.smembers),
+        keys.leftover(""): ("hash", picture.leftovers, redis.hgetall),
         keys.heartbeat(""): ("string", picture.leases, redis.get),
     }
     singles = {keys.history: "stream", keys.ledger: "hash", keys.quarantine: "hash"}
@@ -320,7 +324,8 @@ def _owned(picture: _Picture, keys: Keys) -> Iterator[str]:
 
 
 def _owned_entries(picture: _Picture) -> Iterator[str]:
-    named = {entry_id for task in picture.tasks.values() for entry_id, _ in picture.entries(task)}
+    records = [*picture.tasks.values(), *picture.leftovers.values()]
+    named = {entry_id for task in records for entry_id, _ in picture.entries(task)}
     yield from (f"c: entry {entry_id} belongs to no task" for entry_id in picture.history if entry_id not in named)
     for task_id, task in picture.tasks.items():
         numbers = {int(name[1:]) for name in task if name[0] == "h" and name[1:].isdigit()}

@@ -159,7 +159,8 @@ def _ours(error: GhostlessError) -> Response:
     if rule.logged:
         log.error("%s", error)
     if isinstance(error, TaskNotFound) and error.purged_at is not None:
-        members = {"task": error.task_id, "purged_at": error.purged_at}
+        told = {"task": error.task_id, "purged_at": error.purged_at, "state": error.state, "archive": error.archive}
+        members = {name: value for name, value in told.items() if value != ""}
         return problem(410, "task-purged", "The task's retention ended", str(error), members)
     return problem(rule.status, rule.kind, rule.title, rule.detail or str(error), rule.members(error))
 

@@ -23,6 +23,7 @@ VERBS = {
         "workers": Verb("workers:workers", "List the workers and what they do; show one in detail."),
         "types": Verb("types:types", "List the task types; publish them."),
         "schedules": Verb("schedules:schedules", "List the schedules; add, pause and remove them."),
+        "archive": Verb("archive:archive", "Write tasks to files before they are purged; show one."),
         "diagram": Verb("diagram:diagram", "Print the state machine as a diagram."),
     },
     "Processes": {

@@ -13,7 +13,6 @@ from redis.exceptions import RedisError
 
 from ..client import Client
 from ..errors import InvalidSetting
-from ..scripts import milliseconds, translated
 from ..settings import Settings
 from .lazy import Failed
 
@@ -52,8 +51,7 @@ class Session:
 
     def now(self) -> int:
         """Return Redis' time in ms, so that "12 s ago" is right whatever this machine's clock says."""
-        with translated():
-            return milliseconds(self.client.store.redis.time())
+        return self.client.reads.now()
 
 
 def pass_session(verb: Callable[Concatenate[Session, P], R]) -> Callable[P, R]:

@@ -6,6 +6,7 @@ from types import FrameType
 
 import click
 
+from ..archivist import start_archivist
 from ..watchdog import run_watchdog
 from .logs import log_to_stderr
 from .session import Session, pass_session
@@ -30,4 +31,7 @@ def watchdog(session: Session) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    run_watchdog(session.settings(), stop)
+    settings = session.settings()
+    if settings.archive_to:
+        start_archivist(settings, stop)
+    run_watchdog(settings, stop)

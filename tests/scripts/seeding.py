@@ -7,12 +7,13 @@ from typing import Any
 
 from ghostless.jobs.errors import StaleAttempt, TaskNotFound
 from ghostless.jobs.keys import Keys
-from ghostless.jobs.messages import Claim, Claimed, Ending, Held, PlainJob, Submission
+from ghostless.jobs.messages import Archived, Claim, Claimed, Ending, Held, PlainJob, Submission
 from ghostless.jobs.scripts import Scripts
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.statemachine import FINAL, RUNNING, WAITING_FOR_TIME, Event, Policy, Reason, State
 from redis import Redis
+from redis.exceptions import ResponseError
 
 ID, QUEUE, TYPE, WORKER, TOKEN, NEXT_TOKEN = "t1", "q", "demo.add", "w1", "aa11", "bb22"
 OTHER_TYPE = "demo.sub"
@@ -197,6 +198,14 @@ def end_forgotten(scene: Scene) -> None:
         scene.store.cancel(DEPENDENCY, BY_PERSON)
 
 
+def archived(scene: Scene) -> Archived:
+    """Return that the task was archived as it is now."""
+    task: dict[str, str] = {}
+    with suppress(ResponseError):  # of another type: that cannot be archived
+        task = scene.task
+    return Archived("20270131-here-0af3c2.jsonl.gz", {ID: task.get(f"h{task.get('entries')}", "")})
+
+
 def push_ticket(scene: Scene) -> None:
     """Put a ticket of the task at the head of its queue, unless one is there."""
     scene.redis.delete(scene.keys.wake(QUEUE))
@@ -298,6 +307,7 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
 """The scripts that carry each event. GIVE_UP only ever follows a TIMEOUT in the same script."""
 
 PURGE = Carrier("purge", lambda s: s.store.purge(), State.SUCCESS, make_outdated)
+PURGE_ARCHIVED = Carrier("purge", lambda s: s.store.purge(archived(s)), State.SUCCESS, make_outdated)
 PUT_BACK = Carrier("put_back", lambda s: s.store.put_back(PLAIN), State.PENDING, take_plain)
 SETTLE = Carrier("settle", lambda s: s.store.settle(), State.BLOCKED, end_untold)
 RECHECK = Carrier("recheck", lambda s: s.store.recheck(BY_WATCHDOG), State.BLOCKED, end_forgotten)

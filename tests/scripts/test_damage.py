@@ -18,6 +18,7 @@ from scripts.seeding import (
     ID,
     OTHER_TYPE,
     PARK,
+    PURGE_ARCHIVED,
     QUEUE,
     TYPE,
     Carrier,
@@ -50,6 +51,7 @@ RICH = (
     Carrier("finish", lambda s: finish(s, Event.FAIL), State.PAUSING),
     Carrier("cancel", lambda s: s.store.cancel(ID, "tester"), State.PENDING),
     Carrier("cancel", lambda s: s.store.cancel(ID, "tester"), State.RETRY_WAITING),
+    PURGE_ARCHIVED,
 )
 """Calls that touch keys which the plain ones leave alone."""
 

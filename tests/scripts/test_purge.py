@@ -10,7 +10,20 @@ from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import BATCH
 from ghostless.statemachine import FINAL, STORED, Event, Policy, State
 from redis import Redis
-from scripts.seeding import ID, QUEUE, claimed, finish, make_due, make_outdated, put, scene, submission, wish
+from scripts.seeding import (
+    ID,
+    QUEUE,
+    Scene,
+    archived,
+    claimed,
+    finish,
+    make_due,
+    make_outdated,
+    put,
+    scene,
+    submission,
+    wish,
+)
 from scripts.snapshot import difference, snapshot
 
 
@@ -124,20 +137,143 @@ def test_the_ledger_adds_up_whatever_happens(redis: Redis) -> None:
     assert [] == audit(redis, stage.keys, ids)
 
 
-def test_the_entries_of_a_long_history_are_all_deleted(redis: Redis) -> None:
-    """More than a thousand entries are deleted in several commands of one script."""
-    stage = scene(redis)
-    stage.store.submit(submission())
-    for number in range(420):
-        stage.held = claimed(stage.store, wish("w1", f"{number:04x}")).held
-        finish(stage, Event.SUSPEND)
-    stage.store.cancel(ID, "tester")
-    assert 1 + 420 * 3 + 1 == redis.xlen(stage.keys.history) == int(stage.task["entries"])
-    assert [] == audit(redis, stage.keys, [ID])
+def add_entries(stage: Scene, number: int) -> None:
+    """Let the task have many more entries, in between those of another task, faster than by moves."""
+    redis, keys, name = stage.redis, stage.keys, stage.keys.task(ID)
+    (last,) = redis.xrevrange(keys.history, count=1)
+    first = int(stage.task["entries"]) + 1
+    with redis.pipeline(transaction=False) as pipeline:
+        for _ in range(number):
+            pipeline.xadd(keys.history, last[1])
+        ids = pipeline.execute()
+    redis.hset(name, mapping={f"h{first + index}": entry_id for index, entry_id in enumerate(ids)})
+    redis.hset(name, "entries", first + number - 1)
+
+
+def test_a_long_history_goes_in_steps(backend: Redis) -> None:
+    """The task is purged at once, its entries a thousand a call; the watchdog hears that there is more to do."""
+    stage = scene(backend)
+    put(stage, State.CANCELLED)
+    add_entries(stage, 2500)
     make_outdated(stage)
+    left, swept = [], []
+    for _ in range(4):
+        swept.append(stage.store.purge())
+        left.append(backend.xlen(stage.keys.history))
+        assert [] == audit(backend, stage.keys, [ID])
+    assert [1, 0, 0, 0] == [step.moved for step in swept]
+    assert [2502, 1502, 502, 0] == left
+    assert [True, True, True, False] == [step.looked_at >= BATCH for step in swept]
+    assert [stage.keys.tombstone(ID)] == [key for key in backend.scan_iter() if ID in key]
+
+
+def test_what_is_left_over_makes_way_for_others(redis: Redis) -> None:
+    """While a long history goes in steps others are purged; one whose ids are damaged is set aside, and told."""
+    stage = scene(redis)
+    put(stage, State.CANCELLED)
+    add_entries(stage, 1500)
+    redis.hset(stage.keys.task(ID), "h7", "no id")
+    make_outdated(stage)
+    stage.store.purge()
+    stage.store.submit(submission("t2"))
+    stage.store.cancel("t2", "tester")
+    redis.zadd(stage.keys.retention, {"t2": 0})
     assert 1 == stage.store.purge().moved
-    assert 0 == redis.xlen(stage.keys.history)
-    assert [] == audit(redis, stage.keys, [ID])
+    swept = stage.store.purge()
+    assert "ids of entries" in swept.problems[0]
+    assert not redis.exists(stage.keys.leftovers)
+    assert 1 == redis.hlen(stage.keys.quarantine)
+
+
+@pytest.mark.parametrize("tasks", [1, 100])
+def test_long_histories_never_block_redis_for_long(redis: Redis, tasks: int) -> None:
+    """A task with 10,000 entries, or a hundred with 30 each: no call takes Redis longer than 20 ms."""
+    stage = scene(redis)
+    ids = [ID, *(f"u{number}" for number in range(tasks - 1))]
+    put(stage, State.CANCELLED)
+    add_entries(stage, 10_000 if tasks == 1 else 30)
+    record = stage.task
+    for task_id in ids[1:]:  # copies, whose entries are the same
+        redis.hset(stage.keys.task(task_id), mapping=record)
+        redis.zadd(stage.keys.state(State.CANCELLED), {task_id: float(record["entered_at"])})
+    redis.zadd(stage.keys.retention, dict.fromkeys(ids, 0))
+    redis.config_resetstat()
+    purged, calls = 0, 0
+    while redis.exists(stage.keys.leftovers, stage.keys.retention):
+        purged, calls = purged + stage.store.purge().moved, calls + 1
+    assert tasks == purged
+    average = redis.info("commandstats")["cmdstat_evalsha"]["usec_per_call"]
+    assert average < 20_000, f"{average / 1000} ms in each of {calls} calls"
+
+
+def test_nothing_is_purged_unarchived_once_an_archive_is_demanded(backend: Redis) -> None:
+    """Whoever purges: it holds for every process, until it is taken back."""
+    stage = scene(backend)
+    put(stage, State.SUCCESS)
+    make_outdated(stage)
+    stage.store.demand_archive()
+    before = snapshot(backend)
+    swept = stage.store.purge()
+    assert (0, 0) == (swept.looked_at, swept.moved)
+    assert "1 tasks wait to be archived" in swept.problems[0]
+    assert {} == difference(before, snapshot(backend))
+    stage.store.demand_archive(False)
+    assert 1 == stage.store.purge().moved
+
+
+def test_an_archive_that_has_just_begun_to_wait_is_no_problem(redis: Redis) -> None:
+    """The archivist needs a moment; only after ten minutes something is wrong."""
+    stage = scene(redis)
+    put(stage, State.SUCCESS)
+    redis.zadd(stage.keys.retention, {ID: stage.now() - 500_000})
+    stage.store.demand_archive()
+    assert () == stage.store.purge().problems
+
+
+def test_the_tombstone_of_an_archived_task_names_the_file(backend: Redis) -> None:
+    """And the ledger counts it among the purged ones and among the archived."""
+    stage = scene(backend)
+    put(stage, State.SUCCESS)
+    make_outdated(stage)
+    stage.store.demand_archive()
+    assert 1 == stage.store.purge(archived(stage)).moved
+    state, _, file = str(backend.get(stage.keys.tombstone(ID))).split()
+    assert (State.SUCCESS, archived(stage).file) == (state, file)
+    assert [0, 0] == stage.store.send_again()
+    assert {"submitted": "1", "purged": "1", "archived": "1"} == backend.hgetall(stage.keys.ledger)
+    assert [] == audit(backend, stage.keys, [ID])
+
+
+def test_a_task_that_changed_since_it_was_archived_stays(backend: Redis) -> None:
+    """Retried and ended again, it has another last entry; one that could not be archived is looked at later."""
+    stage = scene(backend)
+    put(stage, State.FAILED)
+    before = archived(stage)
+    stage.store.retry(ID, "tester")
+    make_due(stage)
+    make_outdated(stage)  # an entry that is wrong, as a hint may be
+    assert 0 == stage.store.purge(before).moved
+    stage.store.release("watchdog")
+    stage.held = claimed(stage.store, wish("w1", "ee")).held
+    finish(stage, Event.COMPLETE)
+    make_outdated(stage)
+    assert 0 == stage.store.purge(before).moved
+    assert backend.zscore(stage.keys.retention, ID) > stage.now()
+    assert State.SUCCESS == stage.task["state"]
+    make_outdated(stage)
+    assert 0 == stage.store.purge(replace(before, tasks={ID: ""})).moved
+    make_outdated(stage)
+    assert 1 == stage.store.purge(archived(stage)).moved
+
+
+def test_an_archived_task_whose_retention_is_not_over_stays(backend: Redis) -> None:
+    """As one that somebody else purged, and whose id begins anew."""
+    stage = scene(backend)
+    put(stage, State.SUCCESS)
+    before = snapshot(backend)
+    swept = stage.store.purge(archived(stage))
+    assert (0, 0, ()) == (swept.looked_at, swept.moved, swept.problems)
+    assert {} == difference(before, snapshot(backend))
 
 
 def test_a_retried_task_leaves_the_retention(redis: Redis) -> None:

@@ -85,6 +85,7 @@ def test_every_state_is_explained(state: State) -> None:
             "no worker of its queue gpu serves the type work",
             "the first worker that serves it starts it",
         ),
+        (State.PENDING, {"ticketless": True}, "its ticket is not in the queue gpu", "the watchdog makes a new one"),
         (State.SCHEDULED, {}, "later time", "goes to its queue"),
         (State.SCHEDULED, {"swept_at": None}, "later time", "`ghostless watchdog`"),
         (
@@ -165,6 +166,10 @@ def test_the_reason_and_the_next_step(state: State, facts: dict[str, Any], why: 
         (State.PROCESSING, {"lease": None, "look_at": NOW + 700}, NOW + 700),
         (State.PROCESSING, {"lease": None, "look_at": NOW + 700, "judge_from": NOW + 9_000}, NOW + 9_000),
         (State.PROCESSING, {"lease": None, "look_at": NOW - 700, "swept_at": None}, None),
+        (State.CANCELLING, {"grace": 40_000}, NOW + 10_000),
+        (State.PAUSING, {"grace": 20_000}, NOW + 10_000),
+        (State.CANCELLING, {"grace": 5_000, "patience": 45_000}, NOW + 15_000),
+        (State.CANCELLING, {}, None),
         (State.SUCCESS, {}, NOW - 30_000 + Policy().retention),
         (State.PENDING, {}, None),
         (State.PAUSED, {}, None),

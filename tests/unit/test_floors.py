@@ -16,6 +16,7 @@ FLOORS = {
     1: (
         *(
             "jobs.connection",
+            "jobs.archive_file",
             "jobs.model",
             "jobs.messages",
             "jobs.scripts",
@@ -51,6 +52,11 @@ FLOORS = {
             "jobs.publishing",
             "jobs.diary",
             "jobs.availability",
+            "jobs.account",
+            "jobs.account_queue",
+            "jobs.account_running",
+            "jobs.account_ended",
+            "jobs.whole",
         ),
     ),
     3: ("jobs.client",),
@@ -73,6 +79,7 @@ FLOORS = {
             "jobs.reporter",
         ),
         *("jobs.vitals", "jobs.health", "jobs.ticket", "jobs.watchdog", "jobs.scheduler", "jobs.pool"),
+        "jobs.archivist",
         "jobs",  # the face that users import; nothing of ours does
     ),
     5: ("jobs.cli", "web", "app", "examples"),

@@ -1,0 +1,55 @@
+"""`GET /metrics`: the ledger, the states, the queues and the watchdog, as Prometheus reads them."""
+
+from flask.testing import FlaskClient
+from ghostless.jobs.client import Client
+from ghostless.jobs.messages import Claim
+from ghostless.jobs.store import Store
+from prometheus_client.parser import text_string_to_metric_families
+from redis import Redis
+from web_tools import Hand, submitted
+
+
+def numbers(web: FlaskClient) -> dict[str, float]:
+    """Return every sample by its name and the value of its label."""
+    answer = web.get("/metrics")
+    assert (200, True) == (answer.status_code, answer.content_type.startswith("text/plain"))
+    samples = [sample for family in text_string_to_metric_families(answer.text) for sample in family.samples]
+    return {"/".join([sample.name, *sample.labels.values()]): sample.value for sample in samples}
+
+
+def test_an_empty_database_has_its_zeros(web: FlaskClient) -> None:
+    """Each state and counter is there from the beginning, so that rates and alerts work; nobody swept yet."""
+    found = numbers(web)
+    assert (0, 0) == (found["ghostless_tasks_submitted_total"], found["ghostless_tasks/FAILED"])
+    assert "ghostless_last_sweep_age_seconds" not in found
+
+
+def test_what_is_counted(web: FlaskClient, client: Client, store: Store, redis: Redis, hand: Hand) -> None:
+    """The ledger adds up; the queues tell how many wait, how many of them for no worker, and since when."""
+    for _ in range(3):
+        submitted(client)
+    hand.run()
+    hand.start()
+    store.claim(Claim.new("w", ["work"], ["another"]))
+    gone = submitted(client)
+    client.cancel(gone)
+    redis.zadd(store.keys.retention, {gone: 0})
+    store.purge()
+    store.sweep("watchdog:test")
+    found = numbers(web)
+    assert (4, 1, 0, 0) == tuple(
+        found[f"ghostless_{name}"]
+        for name in ("tasks_submitted_total", "tasks_purged_total", "tasks_archived_total", "stale_writes_total")
+    )
+    assert (1, 1, 1) == tuple(found[f"ghostless_tasks/{state}"] for state in ("PENDING", "PROCESSING", "SUCCESS"))
+    assert (1, 1) == (found["ghostless_queue_pending/work"], found["ghostless_queue_parked/work"])
+    assert 0 <= found["ghostless_queue_oldest_pending_seconds/work"] < 60
+    assert 0 <= found["ghostless_last_sweep_age_seconds"] < 60
+    assert 0 == found["ghostless_tasks_missing"]
+
+
+def test_a_task_that_vanished_is_missing(web: FlaskClient, client: Client, redis: Redis) -> None:
+    """Somebody deleted it behind our back: that is a number to alert on."""
+    task_id = submitted(client)
+    redis.zrem(client.store.keys.state("PENDING"), task_id)
+    assert 1 == numbers(web)["ghostless_tasks_missing"]

@@ -43,9 +43,18 @@ FOR_EVER = {
     *("history", "deadlines", "due", "retention", "ledger", "quarantine", "epoch"),
     *("types", "queues", "limits", "schedules"),
 }
-FOR_EVER_EACH = {"task", *BULK, "state", "pending", "parked", "parked_types", "wake"}
+FOR_EVER_EACH = {"task", *BULK, "state", "pending", "parked", "parked_types", "wake", "listener"}
 FOR_A_WHILE = {"watchdog"}
-FOR_A_WHILE_EACH = {"heartbeat", "tombstone", "idempotency", "claim", "events"}
+FOR_A_WHILE_EACH = {
+    "heartbeat",
+    "tombstone",
+    "idempotency",
+    "claim",
+    "events",
+    "parked_entries",
+    "alert",
+    "alert_window",
+}
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 
 

@@ -23,12 +23,16 @@ VERBS = {
         "workers": Verb("workers:workers", "List the workers and what they do; show one in detail."),
         "types": Verb("types:types", "List the task types; publish them."),
         "schedules": Verb("schedules:schedules", "List the schedules; add, pause and remove them."),
+        "listeners": Verb(
+            "listeners:listeners", "List what listens to the history, and what is parked; try that again."
+        ),
         "diagram": Verb("diagram:diagram", "Print the state machine as a diagram."),
     },
     "Processes": {
         "worker": Verb("worker:worker", "Run tasks from queues."),
         "watchdog": Verb("watchdog:watchdog", "Move what would otherwise stand still."),
         "scheduler": Verb("scheduler:scheduler", "Submit tasks when their schedules are due."),
+        "listener": Verb("listener:listener", "Call handlers for what happened to tasks: alerts and the like."),
         "health": Verb("health:health", "Ask a worker for its health."),
         "serve": Verb("serve:serve", "Serve the HTTP API."),
     },

@@ -37,12 +37,14 @@ FLOORS = {
             "jobs.processes",
             "jobs.memory",
             "jobs.breaker",
+            "jobs.subscriptions",
         ),
         *("jobs.presence", "jobs.gpus"),
     ),
     2: (
         *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
         *("jobs.circumstances", "jobs.explanation", "jobs.schedules", "jobs.diary"),
+        *("jobs.groups", "jobs.consumer"),
     ),
     3: ("jobs.client",),
     4: (
@@ -64,6 +66,7 @@ FLOORS = {
             "jobs.reporter",
         ),
         *("jobs.vitals", "jobs.health", "jobs.ticket", "jobs.watchdog", "jobs.scheduler", "jobs.pool"),
+        *("jobs.listener", "jobs.lane", "jobs.handler_process", "jobs.alerts"),
         "jobs",  # the face that users import; nothing of ours does
     ),
     5: ("jobs.cli", "web", "app", "examples"),

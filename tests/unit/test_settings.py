@@ -10,6 +10,7 @@ GOOD = {
     "redis_url": ("rediss://user:secret@host:6380/2", "rediss://user:secret@host:6380/2"),
     "prefix": ("team-a:", "team-a:"),
     "tasks": ("my_tasks, other.tasks ,", ("my_tasks", "other.tasks")),
+    "handlers": ("my_handlers", ("my_handlers",)),
     "artifacts": ("/var/lib/artifacts", "/var/lib/artifacts"),
     "horse": ("fork", "fork"),
     "preload": ("Yes", True),
@@ -23,6 +24,10 @@ GOOD = {
     "sweep": ("0.05", 0.05),
     "tombstone": ("1", 1.0),
     "idempotency": ("86400", 86_400.0),
+    "alerts": ("mailto://ops:secret@example.com  json://host", ("mailto://ops:secret@example.com", "json://host")),
+    "alert_webhook": ("https://hooks.example.com/T0/secret", "https://hooks.example.com/T0/secret"),
+    "alert_timeouts": ("3", 3),
+    "alert_window": ("60", 60.0),
 }
 NO_NUMBER = ("", "fast", "1h", "nan", "inf", "-inf", "-1", "1e12", "True", "None", "0x10", "5 s")
 TIMES = ("beat", "lease", "grace", "sweep", "tombstone", "idempotency")
@@ -37,6 +42,11 @@ WRONG = [
     ),
     *(("prefix", value) for value in ("", "a b", "ü:", "x" * 65, "a\nb", "\x00")),
     *(("tasks", value) for value in ("my-tasks", "tasks.py/", "a..b", "1tasks", "a b")),
+    *(("handlers", value) for value in ("my-handlers", "a..b")),
+    *(("alerts", value) for value in ("ops@example.com", "json://host secret")),
+    *(("alert_webhook", value) for value in ("example.com", "ftp://host/", "https:///path", "https://a b")),
+    *(("alert_timeouts", value) for value in ("", "-1", "1.5")),
+    *(("alert_window", value) for value in (*NO_NUMBER, "0")),
     *(("artifacts", value) for value in ("", "  ")),
     *(("horse", value) for value in ("", "Fork", "thread")),
     *(("preload", value) for value in ("", "2", "maybe")),

@@ -1,0 +1,54 @@
+"""The listener: what is to happen after the fact, by handlers that are registered with `@on`.
+
+Each handler reads the history in a consumer group of its own, called `GROUP:HANDLER`. So one that hangs or fails holds
+nobody else up, is tried and parked by itself, and shows by itself how far behind it is.
+"""
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Mapping
+
+from .connection import connect
+from .consumer import Consumer
+from .groups import END, Groups
+from .lane import Lane
+from .settings import Settings
+from .subscriptions import Subscription
+
+log = logging.getLogger("ghostless.listener")
+
+
+def run_listener(
+    settings: Settings, subscriptions: Mapping[str, Subscription], stop: threading.Event, start: str = END
+) -> None:
+    """Deliver to the subscriptions, by the names of their groups, until `stop` is set.
+
+    Groups that do not exist are created and begin to read at `start`. Raises RedisUnavailable, RedisFull for that.
+    """
+    redis = connect(settings)
+    groups = Groups(redis, settings)
+    for group in subscriptions:
+        created = groups.create(group, start)
+        log.info("%s %s", group, "is new" if created else "goes on")
+    name = consumer_name()
+    lanes = [
+        threading.Thread(
+            target=Lane(
+                Consumer(redis, groups.keys, group, name, settings.lease), groups, subscription, settings, stop, start
+            ).run,
+            name=group,
+        )
+        for group, subscription in subscriptions.items()
+    ]
+    for lane in lanes:
+        lane.start()
+    for lane in lanes:
+        lane.join()
+
+
+def consumer_name() -> str:
+    """Return a name that no other listener has or had, and that tells people which process it is."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"

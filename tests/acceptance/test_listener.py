@@ -1,0 +1,234 @@
+"""Listeners as processes that hang, crash and are killed, on a Redis that comes and goes."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fleet import Fleet
+from ghostless.jobs.client import Client
+from ghostless.jobs.groups import GroupStatus
+from helpers import eventually, expect, is_running
+from redis_server import RedisServer
+from scripts.seeding import submission
+
+from .conftest import assert_clean, assert_gone
+
+pytestmark = pytest.mark.slow
+
+ACT, WATCH = "listener:act", "listener:watch"
+
+Process = subprocess.Popen[bytes]
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def listener(fleet: Fleet, client: Client, tmp_path: Path) -> Start:
+    """Start a listener, and return when it listens."""
+    fleet.environment |= {"REACTIONS": str(tmp_path), "GHOSTLESS_DRAIN": "5"}
+
+    def start(*options: str) -> Process:
+        alive = statuses(client).get(ACT)
+        process = fleet.start("listener", "--handlers", "reactions", *options)
+        eventually(lambda: expect(statuses(client)[ACT].listeners > (alive.listeners if alive else 0)), seconds=20)
+        return process
+
+    return start
+
+
+def statuses(client: Client) -> dict[str, GroupStatus]:
+    """Return how each group stands."""
+    found = {status.name: status for status in client.listeners.all()}
+    return {ACT: GroupStatus(ACT, 0, 0, 0, 0, 0, 0, 0), **found}
+
+
+def submit(client: Client, *owners: str) -> list[str]:
+    """Submit a task for each owner; return their ids."""
+    ids = [f"{owner or 'nobody'}-{time.monotonic_ns()}" for owner in owners]
+    for task_id, owner in zip(ids, owners, strict=True):
+        client.store.submit(submission(task_id, owner=owner))
+    return ids
+
+
+def noted(folder: Path, name: str) -> list[list[str]]:
+    """Return what handlers wrote down: task, event, their pid, that of their listener, the time."""
+    file = folder / name
+    return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def tasks(folder: Path, name: str) -> list[str]:
+    """Return the tasks for which a handler wrote something down, in order."""
+    return [row[0] for row in noted(folder, name)]
+
+
+def eventually_done(folder: Path, ids: list[str], name: str = "done", seconds: float = 15.0) -> None:
+    """Wait until handlers are done with these tasks."""
+    eventually(lambda: expect(set(ids) <= set(tasks(folder, name))), seconds)
+
+
+def eventually_idle(client: Client) -> None:
+    """Wait until nothing is unread or handed out."""
+    for name in (ACT, WATCH):
+        eventually(lambda name=name: expect(statuses(client)[name].pending == 0))  # type: ignore[misc]
+        assert statuses(client)[name].behind == 0
+
+
+def test_what_happens_while_no_listener_runs_is_not_lost(
+    listener: Start, client: Client, fleet: Fleet, tmp_path: Path
+) -> None:
+    """A handler begins with its listener's first start, is called once for each entry in order, and misses none."""
+    before = submit(client, "")
+    first = listener()
+    ids = submit(client, "", "", "")
+    eventually_done(tmp_path, ids)
+    first.terminate()
+    assert first.wait(timeout=10) == 0
+    ids += submit(client, "", "")
+    listener()
+    eventually_done(tmp_path, ids)
+    eventually_idle(client)
+    assert ids == tasks(tmp_path, "done")
+    eventually_done(tmp_path, ids, "watched")
+    assert ids == tasks(tmp_path, "watched")
+    assert_clean(client, fleet, *before, *ids)
+
+
+def test_a_listener_that_is_killed(listener: Start, client: Client, tmp_path: Path) -> None:
+    """Two share the work; when one is killed in a handler, the other does that again, within a lease, and the rest."""
+    first, second = listener(), listener()
+    ids = submit(client, *["slow"] * 6)
+    eventually(lambda: expect({row[3] for row in noted(tmp_path, "begun")} == {str(first.pid), str(second.pid)}))
+    handler = next(int(row[2]) for row in noted(tmp_path, "begun") if row[3] == str(first.pid))
+    first.kill()
+    eventually(lambda: assert_gone(handler))
+    eventually_done(tmp_path, ids)
+    eventually_idle(client)
+    begun = tasks(tmp_path, "begun")
+    assert len(begun) - len(ids) <= 2, "again only what was being done"
+
+
+def test_a_listener_that_is_stopped(listener: Start, client: Client, tmp_path: Path) -> None:
+    """SIGTERM lets the handler end; what was not begun is the next listener's at once; a Ctrl-C is the same."""
+    first = listener()
+    ids = submit(client, *["slow"] * 4)
+    eventually(lambda: expect(noted(tmp_path, "begun")))
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(timeout=10) == 0
+    done = tasks(tmp_path, "done")
+    assert done == tasks(tmp_path, "begun") == ids[: len(done)]
+    assert statuses(client)[ACT].listeners <= 1, "it left, or something of it is to be taken over"
+    second = listener()
+    eventually_done(tmp_path, ids, seconds=4.0)
+    assert ids == tasks(tmp_path, "done")
+    second.send_signal(signal.SIGINT)
+    assert second.wait(timeout=10) == 0
+    assert statuses(client)[ACT].listeners == 0
+
+
+def test_a_listener_that_was_frozen(listener: Start, client: Client, tmp_path: Path) -> None:
+    """What it held is done by another after a lease; when it comes back it goes on, and takes nothing back."""
+    first = listener()
+    ids = submit(client, *["slow"] * 3)
+    eventually(lambda: expect(noted(tmp_path, "begun")))
+    first.send_signal(signal.SIGSTOP)
+    listener()
+    eventually_done(tmp_path, ids)
+    first.send_signal(signal.SIGCONT)
+    more = submit(client, "", "")
+    eventually_done(tmp_path, more)
+    eventually_idle(client)
+    assert first.poll() is None
+    assert all(tasks(tmp_path, "done").count(task_id) <= 2 for task_id in ids)
+
+
+@pytest.mark.parametrize("owner", ["raises", "hangs", "crashes", "exits", "later"])
+def test_a_handler_that_never_succeeds(
+    owner: str, listener: Start, client: Client, fleet: Fleet, tmp_path: Path
+) -> None:
+    """Its entry is parked after all tries, with the error; others are not held up, and nothing of it is left."""
+    running = listener()
+    poison, *good = submit(client, owner, "", "")
+    eventually_done(tmp_path, good, "watched", seconds=8.0)
+    eventually(lambda: expect(statuses(client)[ACT].parked == 1), seconds=25)
+    eventually_done(tmp_path, good)
+    [parked] = client.listeners.parked(ACT)
+    says = {"raises": "cannot be", "hangs": "too long", "crashes": "SIGSEGV", "exits": "SystemExit: 3", "later": "yet"}
+    assert (poison, "SUBMIT", 3) == (parked.entry.task, parked.entry.event, parked.begun)
+    assert says[owner] in parked.error
+    assert tasks(tmp_path, "begun").count(poison) == 3
+    eventually(lambda: expect(not any(is_running(int(row[2])) for row in noted(tmp_path, "begun") if row[0] == poison
+                                      and owner in ("hangs", "crashes"))))  # fmt: skip
+    assert running.poll() is None
+    (tmp_path / "mended").touch()
+    assert fleet.start("listeners", "replay", ACT, "--all").wait(timeout=20) == 0
+    eventually_done(tmp_path, [poison])
+    eventually_idle(client)
+    assert statuses(client)[ACT].parked == 0
+    assert_clean(client, fleet, poison, *good)
+
+
+def test_an_entry_that_kills_its_listener(listener: Start, client: Client, tmp_path: Path) -> None:
+    """It goes through as many listeners as it has tries, and is parked by the next; what waited behind it is done."""
+    running = listener()
+    poison, *good = submit(client, "kills", "", "")
+    for _ in range(3):
+        running.wait(timeout=15)
+        running = listener()
+    eventually(lambda: expect(statuses(client)[ACT].parked == 1), seconds=15)
+    eventually_done(tmp_path, good)
+    assert running.poll() is None
+    assert "died" in client.listeners.parked(ACT)[0].error
+    assert tasks(tmp_path, "begun").count(poison) == 3
+
+
+def test_redis_that_comes_and_goes(
+    server: RedisServer, listener: Start, client: Client, fleet: Fleet, tmp_path: Path
+) -> None:
+    """A restart, a while as a replica and a flush: the listener goes on by itself, with what happened meanwhile."""
+    running = listener()
+    ids = submit(client, "slow")
+    eventually(lambda: expect(noted(tmp_path, "begun")))
+    server.restart()
+    ids += submit(client, "")
+    eventually_done(tmp_path, ids)
+    client.store.redis.replicaof("127.0.0.1", "1")
+    time.sleep(1)  # the fault itself
+    client.store.redis.replicaof("NO", "ONE")
+    client.store.redis.client_kill_filter(_type="normal", skipme=True)
+    ids += submit(client, "")
+    eventually_done(tmp_path, ids)
+    client.store.redis.flushall()
+    later = submit(client, "")
+    eventually_done(tmp_path, later)
+    eventually_idle(client)
+    assert running.poll() is None
+    assert_clean(client, fleet, *later)
+
+
+def test_tasks_that_are_purged_before_a_listener_comes_back(
+    listener: Start, client: Client, fleet: Fleet, tmp_path: Path
+) -> None:
+    """Those it held and those it never saw: it goes on behind them, and shows how many it missed."""
+    running = listener()
+    held = submit(client, "slow", "slow", "slow")
+    eventually(lambda: expect(noted(tmp_path, "begun")))
+    running.kill()
+    running.wait()
+    unseen = submit(client, "", "")
+    for task_id in (*held, *unseen):
+        client.cancel(task_id)
+        client.store.redis.zadd(client.store.keys.retention, {task_id: 0})
+    assert client.store.purge().moved == 5
+    listener()
+    ids = submit(client, "")
+    eventually_done(tmp_path, ids)
+    eventually(lambda: expect(statuses(client)[ACT].pending == 0))
+    missed = statuses(client)[ACT].missed
+    assert missed == len([task_id for task_id in held if task_id not in tasks(tmp_path, "done")]) + 2 + 5
+    overview = fleet.start("listeners", "--json")
+    assert overview.wait(timeout=20) == 0
+    shown = json.loads(sorted(tmp_path.glob("*-listeners.log"), key=lambda log: log.stat().st_mtime)[-1].read_text())
+    assert [missed] == [group["missed"] for group in shown["listeners"] if group["name"] == ACT]

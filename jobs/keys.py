@@ -121,7 +121,7 @@ class Keys:
     # One listener's group
 
     def listener(self, group: str) -> str:
-        """hash: how many entries a group has seen, how many were purged before that, and when each consumer last asked."""
+        """hash: how many entries a group has seen, how many were purged before, when each consumer last asked."""
         return f"{self.prefix}listener:{group}"
 
     def parked_entries(self, group: str) -> str:

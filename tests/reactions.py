@@ -43,9 +43,3 @@ def act(entry: Entry, client: Client) -> None:
         case _:
             pass
     note("done", entry)
-
-
-@on("SUBMIT")
-def watch(entry: Entry, client: Client) -> None:
-    """Stand beside the other handler."""
-    note("watched", entry)

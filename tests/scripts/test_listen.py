@@ -73,7 +73,8 @@ def test_each_entry_is_handed_to_one_of_a_group_in_order(stage: Scene, consumer:
         stage.store.submit(submission(f"t{number}"))
     first = consumer("one").listen(EVERYTHING, 3)
     second = consumer("two").listen(EVERYTHING, 3)
-    assert first and second
+    assert first
+    assert second
     assert ["t0", "t1", "t2"] == [handed.entry.task for handed in first.handed]
     assert (["t3"], True, False) == ([handed.entry.task for handed in second.handed], second.is_all, first.is_all)
     consumer("one").done(ids(first))
@@ -142,13 +143,15 @@ def test_what_was_not_renewed_for_a_lease_is_taken_over(stage: Scene, consumer: 
     stage.store.submit(submission())
     one, two = consumer("one"), consumer("two", lease=0.1)
     heard = one.listen(EVERYTHING, 9)
-    assert heard and [0] == [handed.begun for handed in heard.handed]
+    assert heard
+    assert [0] == [handed.begun for handed in heard.handed]
     assert [] == events(two.listen(EVERYTHING, 9))
     one.begin(ids(heard)[0], 3)
 
     def taken() -> Heard:
         again = two.listen(EVERYTHING, 9)
-        assert again and again.handed
+        assert again
+        assert again.handed
         return again
 
     again = eventually(taken)
@@ -257,7 +260,8 @@ def test_what_is_parked_is_shown_and_tried_again(stage: Scene, groups: Groups, c
     assert ([entry.id], []) == groups.replay(GROUP)
     assert [] == groups.parked(GROUP)
     heard = consumer("two").listen(EVERYTHING, 9)
-    assert heard and [(entry, 0)] == [(handed.entry, handed.begun) for handed in heard.handed]
+    assert heard
+    assert [(entry, 0)] == [(handed.entry, handed.begun) for handed in heard.handed]
 
 
 def test_what_was_purged_cannot_be_tried_again(stage: Scene, groups: Groups, consumer: Named) -> None:
@@ -292,7 +296,8 @@ def test_how_a_group_stands(stage: Scene, groups: Groups, consumer: Named) -> No
     def later() -> None:
         [status] = groups.all()
         assert (1, 1) == (status.listeners, status.pending)
-        assert status.behind > 0 and status.oldest_pending > 0
+        assert status.behind > 0
+        assert status.oldest_pending > 0
 
     eventually(later)
     assert groups.all()[0].lag == 1

@@ -65,7 +65,7 @@ class GroupStatus:
     """How one group stands. Times are ms."""
 
     name: str
-    listeners: int  # that are alive
+    listeners: tuple[str, ...]  # the consumers that are alive, by name
     lag: int | None  # entries not looked at yet; None where Redis cannot tell, since some were purged
     behind: int  # since the oldest entry not looked at yet was written; 0 when there is none
     pending: int  # entries handed out and not done with
@@ -143,7 +143,7 @@ class Groups:
         consumers, unread, pending, account, parked = row
         return GroupStatus(
             name=group["name"],
-            listeners=len(self._alive(consumers, account, now)),
+            listeners=tuple(sorted(self._alive(consumers, account, now))),
             lag=group.get("lag"),
             behind=_age(unread[0][0], now) if unread else 0,
             pending=pending["pending"],

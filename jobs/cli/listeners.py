@@ -57,7 +57,15 @@ def _row(group: GroupStatus) -> list[str]:
     unread = "some" if group.lag is None and group.behind else str(group.lag or 0)
     behind = duration(group.behind) if group.behind else "-"
     oldest = duration(group.oldest_pending) if group.pending else "-"
-    counts = [str(group.listeners), unread, behind, str(group.pending), oldest, str(group.parked), str(group.missed)]
+    counts = [
+        str(len(group.listeners)),
+        unread,
+        behind,
+        str(group.pending),
+        oldest,
+        str(group.parked),
+        str(group.missed),
+    ]
     return [group.name, *counts]
 
 

@@ -42,15 +42,14 @@ def listener(fleet: Fleet, client: Client, tmp_path: Path) -> Iterator[Start]:
 
 
 def listening(client: Client) -> list[int]:
-    """Return the pids of the listeners that have a place in the group."""
-    fields = client.store.redis.hkeys(client.store.keys.listener(ACT))
-    return [int(field.split("-")[-2]) for field in fields if field.startswith("beat:")]
+    """Return the pids of the listeners that are alive, or were a moment ago."""
+    return [int(name.split("-")[-2]) for name in statuses(client)[ACT].listeners]
 
 
 def statuses(client: Client) -> dict[str, GroupStatus]:
     """Return how each group stands."""
     found = {status.name: status for status in client.listeners.all()}
-    return {ACT: GroupStatus(ACT, 0, 0, 0, 0, 0, 0, 0), **found}
+    return {ACT: GroupStatus(ACT, (), 0, 0, 0, 0, 0, 0), **found}
 
 
 def submit(client: Client, *owners: str) -> list[str]:

@@ -288,14 +288,14 @@ def test_parked_entries_are_bounded(stage: Scene, groups: Groups, consumer: Name
 def test_how_a_group_stands(stage: Scene, groups: Groups, consumer: Named) -> None:
     """Who is alive, what was not looked at yet and how old that is, what is pending, parked and missed."""
     [fresh] = groups.all()
-    assert (GROUP, 0, 0, 0, 0) == (fresh.name, fresh.listeners, fresh.behind, fresh.pending, fresh.missed)
+    assert (GROUP, (), 0, 0, 0) == (fresh.name, fresh.listeners, fresh.behind, fresh.pending, fresh.missed)
     stage.store.submit(submission())
     stage.store.submit(submission("t2"))
     consumer().listen(EVERYTHING, 1)
 
     def later() -> None:
         [status] = groups.all()
-        assert (1, 1) == (status.listeners, status.pending)
+        assert (("one",), 1) == (status.listeners, status.pending)
         assert status.behind > 0
         assert status.oldest_pending > 0
 

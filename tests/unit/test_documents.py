@@ -45,7 +45,7 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line) for line in lines + re.findall(r"`ghostless ([a-z][^`]*)`", text)]
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/workers.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/workers.md", "docs/listener.md"])
 def test_commands_in_the_documents(name: str) -> None:
     """Each can be pasted: click knows the verb and takes the arguments."""
     found = commands((ROOT / name).read_text())

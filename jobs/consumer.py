@@ -8,15 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redis import Redis
 from redis.exceptions import ResponseError
 
 from .connection import BLOCK
 from .errors import CorruptRecord
-from .groups import PARKED_FOR, PARKED_MOST, Parked
-from .keys import Keys
+from .groups import PARKED_FOR, PARKED_MOST, Groups, Parked
 from .model import Entry
-from .scripts import Scripts, milliseconds, translated
+from .scripts import milliseconds, translated
 
 log = logging.getLogger("ghostless.listener")
 
@@ -44,11 +42,15 @@ class Heard:
 class Consumer:
     """The calls of one consumer of one group. Each raises RedisUnavailable, and is safe to repeat."""
 
-    def __init__(self, redis: Redis, keys: Keys, group: str, name: str, lease: float) -> None:
+    def __init__(self, groups: Groups, group: str, name: str, lease: float) -> None:
         """`lease` is seconds."""
         self.group, self.name = group, name
-        self._redis, self._keys, self._scripts = redis, keys, Scripts(redis, keys)
+        self._groups, self._redis, self._keys, self._scripts = groups, groups.redis, groups.keys, groups.scripts
         self._lease = round(1000 * lease)
+
+    def subscribe(self, start: str) -> bool:
+        """Let the group begin after the entry `start`, if there is none; tell whether it is new. Raises RedisFull."""
+        return self._groups.create(self.group, start)
 
     def listen(self, wanted: Sequence[str], limit: int) -> Heard | None:
         """Return what there is to handle, at most `limit` entries; None when there is no such group."""

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,7 +13,7 @@ from redis.exceptions import ResponseError
 from .errors import CorruptRecord, GroupNotFound
 from .keys import Keys
 from .model import Entry
-from .scripts import milliseconds, translated
+from .scripts import Scripts, milliseconds, translated
 from .settings import Settings
 
 END = "$"
@@ -86,20 +87,15 @@ class Groups:
         # A listener asks at least every other second, and renews what it holds with each beat.
         self._silence = round(1000 * max(settings.lease, 6.0))
 
+    @cached_property
+    def scripts(self) -> Scripts:
+        """What changes a group; not needed to look at one."""
+        return Scripts(self.redis, self.keys)
+
     def create(self, name: str, start: str = END) -> bool:
         """Let a group begin to read at an entry's id; tell whether there was none of this name. Raises RedisFull."""
-        history = self.keys.history
-        with translated(), self.redis.pipeline() as pipeline:  # whole, so that the count is that of this moment
-            pipeline.xgroup_create(history, name, start, mkstream=True)
-            pipeline.xinfo_stream(history)
-            created, stream = pipeline.execute(raise_on_error=False)
-            if isinstance(created, Exception):
-                if str(created).startswith("BUSYGROUP"):
-                    return False
-                raise created
-            seen = stream["entries-added"] - (0 if start == END else stream["length"])
-            self.redis.hset(self.keys.listener(name), "seen", seen)
-        return True
+        names = [self.keys.history, self.keys.listener(name)]
+        return bool(self.scripts.call("subscribe", names, (name, start)))
 
     def remove(self, name: str) -> None:
         """Forget a group and what is parked in it. Raises GroupNotFound."""
@@ -125,10 +121,11 @@ class Groups:
                 raise groups
             for group in groups:
                 self._ask(pipeline, group)
-            answers = pipeline.execute()
-        now, size = milliseconds(time), len(answers) // max(1, len(groups))
-        rows = [answers[first : first + size] for first in range(0, len(answers), size or 1)]
-        found = [self._status(group, row, now) for group, row in zip(groups, rows, strict=True)]
+            answers = iter(pipeline.execute(raise_on_error=False))
+        rows = [(group, [next(answers) for _ in range(5)]) for group in groups]
+        # One that was removed since it was listed is answered with errors.
+        there = [(group, row) for group, row in rows if not any(isinstance(answer, Exception) for answer in row)]
+        found = [self._status(group, row, milliseconds(time)) for group, row in there]
         return sorted(found, key=lambda status: status.name)
 
     def _ask(self, pipeline: Any, group: Mapping[str, Any]) -> None:

@@ -44,7 +44,7 @@ class HandlerProcess:
     """A process for one handler, started when it is first needed, and anew after it ended."""
 
     def __init__(self, subscription: Subscription, settings: Settings) -> None:
-        self._subscription, self._settings = subscription, settings
+        self.subscription, self._settings = subscription, settings
         self._process: Any = None
 
     @property
@@ -56,7 +56,7 @@ class HandlerProcess:
         """Start it; its first outcome tells whether the handler could be imported."""
         self._channel, theirs = _FRESH.Pipe()
         tie, self._tie = _FRESH.Pipe(duplex=False)  # nobody writes to it: its end tells that the listener is gone
-        process = _FRESH.Process(target=_serve, args=(theirs, tie, self._subscription, self._settings))
+        process = _FRESH.Process(target=_serve, args=(theirs, tie, self.subscription, self._settings))
         process.start()
         theirs.close()
         tie.close()

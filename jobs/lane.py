@@ -12,12 +12,10 @@ from ..statemachine.budget import backoff
 from .connection import BLOCK
 from .consumer import Consumer, Handed
 from .errors import GhostlessError
-from .groups import Groups
 from .handler_process import HandlerProcess, Outcome
 from .model import Entry
 from .pauses import Pauses
 from .settings import Settings
-from .subscriptions import Subscription
 
 log = logging.getLogger("ghostless.listener")
 
@@ -56,16 +54,14 @@ class Lane:
     def __init__(
         self,
         consumer: Consumer,
-        groups: Groups,
-        subscription: Subscription,
+        process: HandlerProcess,
         settings: Settings,
         stop: threading.Event,
         start: str,
     ) -> None:
         """`start` is where the group begins to read if there is none yet."""
-        self._consumer, self._groups, self._subscription = consumer, groups, subscription
+        self._consumer, self._process, self._subscription = consumer, process, process.subscription
         self._settings, self._stop, self._end = settings, stop, start
-        self._process = HandlerProcess(subscription, settings)
         self._held: dict[str, Held] = {}
         self._done: set[str] = set()
         self._renewed_at = self._tidied_at = -math.inf
@@ -139,22 +135,28 @@ class Lane:
 
     def _found(self) -> None:
         # Redis lost the group: it goes on after what was seen last, since all that comes has higher ids.
-        if self._groups.create(self._consumer.group, self._end):
+        if self._consumer.subscribe(self._end):
             log.info("%s begins to read the history at %s", self._consumer.group, self._end)
         self._held.clear()
 
     def _next(self) -> Held | None:
         """Return the first entry that may be tried now: none overtakes an earlier one of its task."""
-        now, behind = time.monotonic(), set[str]()
+        now = time.monotonic()
+        return next((held for held in self._firsts() if held.due <= now), None)
+
+    def _firsts(self) -> list[Held]:
+        """Return the first entry of each task, in order."""
+        firsts: dict[str, Held] = {}
         for held in self._held.values():
-            if held.due <= now and held.entry.task not in behind:
-                return held
-            behind.add(held.entry.task)
-        return None
+            firsts.setdefault(held.entry.task, held)
+        return list(firsts.values())
 
     def _pause(self) -> float:
-        due = min((held.due for held in self._held.values()), default=math.inf)
-        return min(BLOCK, max(0.0, due - time.monotonic()))
+        """Return the seconds until something is due: an entry, or to renew what is held."""
+        if not self._held:
+            return BLOCK
+        due = min(held.due for held in self._firsts())
+        return min(BLOCK, self._settings.beat, max(0.0, due - time.monotonic()))
 
     # Keeping
 
@@ -227,7 +229,7 @@ class Lane:
     def _await(self, seconds: float, too_long: str) -> Outcome | None:
         until = time.monotonic() + seconds
         while (left := min(until, self._drained_at()) - time.monotonic()) > 0:
-            outcome = self._process.outcome(min(left, LOOK))
+            outcome = self._process.outcome(min(left, LOOK, self._settings.beat))
             if outcome:
                 return outcome
             self._renew_if_possible()

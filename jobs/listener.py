@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from .connection import connect
 from .consumer import Consumer
 from .groups import END, Groups
+from .handler_process import HandlerProcess
 from .lane import Lane
 from .settings import Settings
 from .subscriptions import Subscription
@@ -35,18 +36,16 @@ def run_listener(
         log.info("%s %s", group, "is new" if created else "goes on")
     name = consumer_name()
     lanes = [
-        threading.Thread(
-            target=Lane(
-                Consumer(redis, groups.keys, group, name, settings.lease), groups, subscription, settings, stop, start
-            ).run,
-            name=group,
+        Lane(
+            Consumer(groups, group, name, settings.lease), HandlerProcess(subscription, settings), settings, stop, start
         )
         for group, subscription in subscriptions.items()
     ]
-    for lane in lanes:
-        lane.start()
-    for lane in lanes:
-        lane.join()
+    threads = [threading.Thread(target=lane.run) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def consumer_name() -> str:

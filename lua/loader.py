@@ -32,7 +32,7 @@ SHARED = ("transition", "attempt", "person", "held", "batch", "claim_next")
 VERBS = (
     "submit", "claim", "start", "finish", "heartbeat", "progress", "checkpoint", "log", "stage",
     "cancel", "pause", "resume", "retry", "put_back", "unpark", "release", "sweep", "lose", "requeue", "purge",
-    "listen", "dismiss",
+    "subscribe", "listen", "dismiss",
 )  # fmt: skip
 """The scripts, in the order of a task's life."""
 

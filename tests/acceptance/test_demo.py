@@ -225,9 +225,7 @@ def test_dev_works_without_any_redis_installed(stranger: Stranger) -> None:
     small = ("-p", "prompt=x", "-p", "width=32", "-p", "height=32", "-p", "fail_first=true")
     task = json.loads(stranger.ask("submit", "image.generate", *small, "--wait", "--json", GHOSTLESS_REDIS_URL=url))
     assert ("SUCCESS", 2) == (task["state"], task["attempt"])
-    stranger.ask(
-        "submit", "image.generate", *small, "--max-retries", "0", "--wait", code=1, GHOSTLESS_REDIS_URL=url
-    )
+    stranger.ask("submit", "image.generate", *small, "--max-retries", "0", "--wait", code=1, GHOSTLESS_REDIS_URL=url)
     told = stranger.folder / ".ghostless" / "logs" / "listener.log"
     eventually(lambda: expect("image.generate of nobody is FAILED" in told.read_text()), seconds=20)
     stranger.started[-1].send_signal(signal.SIGINT)

@@ -31,7 +31,7 @@ WORDS = {
     "more",
 }
 BATCH = {"unpark", "release", "sweep", "requeue", "purge"}
-OF_LISTENERS = {"listen", "dismiss"}  # which change no task
+OF_LISTENERS = {"subscribe", "listen", "dismiss"}  # which change no task
 
 
 def header(part: str) -> str:

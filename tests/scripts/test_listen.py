@@ -40,7 +40,7 @@ def consumer(stage: Scene, groups: Groups) -> Named:
     """Make a listener's consumer; with a lease of 0 s it takes whatever others hold."""
 
     def make(name: str = "one", lease: float = 60.0) -> Consumer:
-        return Consumer(stage.redis, stage.keys, GROUP, name, lease)
+        return Consumer(groups, GROUP, name, lease)
 
     return make
 
@@ -91,7 +91,7 @@ def test_a_new_group_begins_with_what_comes_next_or_with_the_oldest(stage: Scene
     assert groups.create("old", BEGINNING)
     assert not groups.create("new", BEGINNING)
     stage.store.submit(submission("now"))
-    seen = {name: Consumer(stage.redis, stage.keys, name, "c", 60.0).listen(EVERYTHING, 9) for name in ("new", "old")}
+    seen = {name: Consumer(groups, name, "c", 60.0).listen(EVERYTHING, 9) for name in ("new", "old")}
     assert {"new": ["now"], "old": ["past", "now"]} == {
         name: [handed.entry.task for handed in heard.handed] for name, heard in seen.items() if heard
     }
@@ -127,7 +127,7 @@ def test_a_state_stands_for_coming_to_rest_there(
     finish(stage, Event.FAIL)
     assert wanted == events(consumer().listen((State.FAILED,), 9))
     Groups(stage.redis, Settings()).create("all", BEGINNING)
-    every = Consumer(stage.redis, stage.keys, "all", "c", 60.0).listen((Event.FAIL,), 9)
+    every = Consumer(Groups(stage.redis, Settings()), "all", "c", 60.0).listen((Event.FAIL,), 9)
     assert ["FAIL"] == events(every)
 
 
@@ -321,8 +321,9 @@ def test_a_group_is_removed_with_all_that_is_its_own(stage: Scene, groups: Group
 def test_a_full_redis_keeps_nobody_from_listening(redis: Redis) -> None:
     """What is there is handed out, counted, renewed and done with; only parking waits for memory."""
     stage = scene(redis)
-    Groups(redis, Settings()).create(GROUP)
-    one = Consumer(redis, stage.keys, GROUP, "one", 60.0)
+    groups = Groups(redis, Settings())
+    groups.create(GROUP)
+    one = Consumer(groups, GROUP, "one", 60.0)
     stage.store.submit(submission())
     with full(redis):
         heard = one.listen(EVERYTHING, 9)

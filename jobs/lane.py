@@ -12,6 +12,7 @@ from ..statemachine.budget import backoff
 from .connection import BLOCK
 from .consumer import Consumer, Handed
 from .errors import GhostlessError
+from .groups import END
 from .handler_process import HandlerProcess, Outcome
 from .model import Entry
 from .pauses import Pauses
@@ -51,17 +52,9 @@ class Held:
 class Lane:
     """Delivers what one subscription wants, until told to stop, whatever happens."""
 
-    def __init__(
-        self,
-        consumer: Consumer,
-        process: HandlerProcess,
-        settings: Settings,
-        stop: threading.Event,
-        start: str,
-    ) -> None:
-        """`start` is where the group begins to read if there is none yet."""
+    def __init__(self, consumer: Consumer, process: HandlerProcess, settings: Settings, stop: threading.Event) -> None:
         self._consumer, self._process, self._subscription = consumer, process, process.subscription
-        self._settings, self._stop, self._end = settings, stop, start
+        self._settings, self._stop, self._end = settings, stop, END
         self._held: dict[str, Held] = {}
         self._done: set[str] = set()
         self._renewed_at = self._tidied_at = -math.inf

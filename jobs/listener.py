@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from .connection import connect
 from .consumer import Consumer
-from .groups import END, Groups
+from .groups import Groups
 from .handler_process import HandlerProcess
 from .lane import Lane
 from .settings import Settings
@@ -22,23 +22,17 @@ from .subscriptions import Subscription
 log = logging.getLogger("ghostless.listener")
 
 
-def run_listener(
-    settings: Settings, subscriptions: Mapping[str, Subscription], stop: threading.Event, start: str = END
-) -> None:
+def run_listener(settings: Settings, subscriptions: Mapping[str, Subscription], stop: threading.Event) -> None:
     """Deliver to the subscriptions, by the names of their groups, until `stop` is set.
 
-    Groups that do not exist are created and begin to read at `start`. Raises RedisUnavailable, RedisFull for that.
+    Groups that do not exist yet begin with what happens from now on. Raises RedisUnavailable, RedisFull for that.
     """
-    redis = connect(settings)
-    groups = Groups(redis, settings)
+    groups = Groups(connect(settings), settings)
     for group in subscriptions:
-        created = groups.create(group, start)
-        log.info("%s %s", group, "is new" if created else "goes on")
+        log.info("%s %s", group, "is new" if groups.create(group) else "goes on")
     name = consumer_name()
     lanes = [
-        Lane(
-            Consumer(groups, group, name, settings.lease), HandlerProcess(subscription, settings), settings, stop, start
-        )
+        Lane(Consumer(groups, group, name, settings.lease), HandlerProcess(subscription, settings), settings, stop)
         for group, subscription in subscriptions.items()
     ]
     threads = [threading.Thread(target=lane.run) for lane in lanes]

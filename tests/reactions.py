@@ -16,7 +16,7 @@ def note(name: str, entry: Entry) -> None:
         file.write(f"{entry.task} {entry.event} {os.getpid()} {os.getppid()} {time.time()}\n")
 
 
-@on("SUBMIT", retries=2, timeout=2.0)
+@on("SUBMIT", retries=1, timeout=1.0)
 def act(entry: Entry, client: Client) -> None:
     """Do what the owner is called."""
     note("begun", entry)

@@ -13,10 +13,9 @@ import click
 from .. import alerts
 from ..errors import InvalidHandler
 from ..failure import message_of
-from ..groups import BEGINNING, END
+from ..groups import BEGINNING
 from ..installed import LISTENERS_GROUP, handler_modules
 from ..listener import run_listener
-from ..settings import Settings
 from ..subscriptions import Subscription, subscriptions
 from .lazy import Failed
 from .logs import log_to_stderr
@@ -62,7 +61,13 @@ def listener(session: Session, modules: tuple[str, ...], group: str, from_start:
     settings = session.settings(handlers=",".join(modules) or None, drain=drain)
     session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
     log_to_stderr()
-    wanted = found(settings, group)
+    wanted = _loaded(handler_modules(settings), group)
+    built_in = {f"{alerts.GROUP}:{each.name}": each for each in alerts.wanted(settings)}
+    if not wanted and not built_in:
+        missing = "name modules with handlers, set GHOSTLESS_HANDLERS, or GHOSTLESS_ALERTS for alerts alone"
+        raise click.UsageError(f"--handlers: {missing}")
+    for name in wanted if from_start else ():
+        session.client.listeners.create(name, BEGINNING)
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -70,22 +75,13 @@ def listener(session: Session, modules: tuple[str, ...], group: str, from_start:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    run_listener(settings, wanted, stop, BEGINNING if from_start else END)
+    run_listener(settings, wanted | built_in, stop)
 
 
-def found(settings: Settings, group: str) -> dict[str, Subscription]:
-    """Return every subscription by its group's name. Raises UsageError when there is none."""
-    modules = handler_modules(settings)
-    _load(modules)
-    wanted = {f"{group}:{each.name}": each for each in subscriptions} if modules else {}
-    wanted |= {f"{alerts.GROUP}:{each.name}": each for each in alerts.wanted(settings)}
-    if not wanted:
-        missing = "name the modules with your handlers, set GHOSTLESS_HANDLERS, or GHOSTLESS_ALERTS for alerts alone"
-        raise click.UsageError(f"--handlers: {missing}")
-    return wanted
-
-
-def _load(modules: Sequence[str]) -> None:
+def _loaded(modules: Sequence[str], group: str) -> dict[str, Subscription]:
+    """Import the modules and return what they subscribe to, by the names of the groups."""
+    if group == alerts.GROUP:
+        raise click.UsageError(f"--group: {group!r} is the group of the alerts; choose another name")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # where `python -m` finds the modules with tasks, too
@@ -96,3 +92,4 @@ def _load(modules: Sequence[str]) -> None:
     except (Exception, SystemExit) as error:
         click.echo(traceback.format_exc().rstrip(), err=True)
         raise Failed(f"the handlers could not be imported: {message_of(error)}") from error
+    return {f"{group}:{each.name}": each for each in subscriptions}

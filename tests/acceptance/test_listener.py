@@ -11,9 +11,11 @@ import pytest
 from fleet import Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.groups import GroupStatus
+from ghostless.statemachine import State
 from helpers import eventually, expect
+from receiver import receiving
 from redis_server import RedisServer
-from scripts.seeding import submission
+from scripts.seeding import put, scene, submission
 
 from .conftest import assert_clean, assert_gone
 
@@ -171,9 +173,9 @@ def test_handlers_that_never_succeed(listener: Start, client: Client, fleet: Fle
     eventually(lambda: expect(statuses(client)[ACT].parked == len(POISONS)), seconds=40)
     parked = {each.entry.task: each for each in client.listeners.parked(ACT)}
     for task_id, said in zip(poisons, POISONS.values(), strict=True):
-        assert ("SUBMIT", 3) == (parked[task_id].entry.event, parked[task_id].begun)
+        assert ("SUBMIT", 2) == (parked[task_id].entry.event, parked[task_id].begun)
         assert said in parked[task_id].error
-        assert tasks(tmp_path, "begun").count(task_id) == 3
+        assert tasks(tmp_path, "begun").count(task_id) == 2
     assert_gone(*(int(row[2]) for row in noted(tmp_path, "begun") if row[0].startswith(("hangs", "crashes"))))
     assert running.poll() is None
     (tmp_path / "mended").touch()
@@ -188,14 +190,14 @@ def test_an_entry_that_kills_its_listener(listener: Start, client: Client, tmp_p
     """As many listeners as it has tries die of it, and the next one parks it; what waited behind it is done."""
     running = listener()
     poison, *good = submit(client, "kills", "", "")
-    for _ in range(3):
+    for _ in range(2):
         running.wait(timeout=15)
         running = listener()
     eventually(lambda: expect(statuses(client)[ACT].parked == 1), seconds=15)
     eventually_done(tmp_path, good)
     assert running.poll() is None
     assert "died" in client.listeners.parked(ACT)[0].error
-    assert tasks(tmp_path, "begun").count(poison) == 3
+    assert tasks(tmp_path, "begun").count(poison) == 2
 
 
 def test_redis_that_comes_and_goes(
@@ -246,3 +248,20 @@ def test_tasks_that_are_purged_before_a_listener_comes_back(
     assert overview.wait(timeout=20) == 0
     shown = json.loads(sorted(tmp_path.glob("*-listeners.log"), key=lambda log: log.stat().st_mtime)[-1].read_text())
     assert [missed] == [group["missed"] for group in shown["listeners"] if group["name"] == ACT]
+
+
+def test_alerts_need_no_handlers(client: Client, fleet: Fleet, server: RedisServer) -> None:
+    """A place to send them to is enough; while it does not answer well, the alert is tried again."""
+    with receiving() as receiver:
+        receiver.answers = [503]
+        fleet.environment |= {"GHOSTLESS_ALERT_WEBHOOK": receiver.url}
+        fleet.start("listener")
+        eventually(lambda: expect("alerts:worker-lost" in statuses(client)), seconds=20)
+        stage = scene(client.store.redis)
+        held = put(stage, State.PROCESSING)
+        client.store.lose(held.task_id, held.attempt, "w1", "pool:p", "worker w1 was ended by SIGKILL", is_dead=True)
+        eventually(lambda: expect(len(receiver.bodies) == 2), seconds=25)
+        told = "A worker was lost: worker w1 was ended by SIGKILL (worker_lost): task t1 of type demo.add, attempt 1"
+        assert [told] * 2 == receiver.texts
+        eventually(lambda: expect(all(status.pending == 0 for status in statuses(client).values())))
+    assert_clean(client, fleet, held.task_id)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from ghostless.jobs import lane as lanes
 from ghostless.jobs.consumer import Consumer
-from ghostless.jobs.groups import END, Groups
+from ghostless.jobs.groups import Groups
 from ghostless.jobs.handler_process import Outcome
 from ghostless.jobs.lane import Lane
 from ghostless.jobs.model import Entry
@@ -62,7 +62,7 @@ def lane(redis: Redis, settings: Settings, process: PlayedProcess, monkeypatch: 
     groups = Groups(redis, settings)
     groups.create(GROUP)
     quick = replace(settings, beat=0.05)
-    return Lane(Consumer(groups, GROUP, "one", quick.lease), process, quick, threading.Event(), END)  # type: ignore[arg-type]
+    return Lane(Consumer(groups, GROUP, "one", quick.lease), process, quick, threading.Event())  # type: ignore[arg-type]
 
 
 def run_until(lane: Lane, check: Callable[[], bool]) -> None:
@@ -77,7 +77,7 @@ def run_until(lane: Lane, check: Callable[[], bool]) -> None:
 
 def test_no_entry_overtakes_an_earlier_one_of_its_task(stage: Scene, lane: Lane, process: PlayedProcess) -> None:
     """While one waits to be tried again, later ones of its task wait behind it, and those of others do not."""
-    failures = [Outcome("no", "no")]
+    failures = [Outcome("no", "no", asked=300)]
     process.ends = lambda entry: failures.pop() if entry.event == "START" and failures else Outcome()
     put(stage, State.SUCCESS)
     stage.store.submit(submission("t2"))

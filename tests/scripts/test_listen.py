@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from ghostless.jobs.consumer import Consumer, Heard
-from ghostless.jobs.errors import CorruptRecord, GroupNotFound
+from ghostless.jobs.errors import CorruptRecord, GroupNotFound, RedisFull
 from ghostless.jobs.groups import BEGINNING, PARKED_MOST, Groups
 from ghostless.jobs.model import Entry
 from ghostless.jobs.settings import Settings
@@ -332,4 +332,6 @@ def test_a_full_redis_keeps_nobody_from_listening(redis: Redis) -> None:
         one.done(ids(heard))
         assert [] == events(one.listen(EVERYTHING, 9))
         one.give_back([])
+        with pytest.raises(RedisFull):
+            one.park(heard.handed[0].entry, 1, "no")
     assert 0 == pending(stage)

@@ -9,9 +9,11 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from io import TextIOWrapper
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
 
@@ -99,6 +101,7 @@ def _serve(channel: Connection, tie: Connection, subscription: Subscription, set
     tie_to_worker()
     for number in (signal.SIGTERM, signal.SIGINT):  # the listener decides; a child of the handler's gets the default
         signal.signal(number, lambda _number, _frame: None)
+    cast(TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)  # a line is seen when it is printed
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     client = Client(settings)
     try:

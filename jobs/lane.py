@@ -111,7 +111,7 @@ class Lane:
         asked_at = time.monotonic()
         heard = self._consumer.listen(self._subscription.wanted, room)
         if heard is None:
-            self._found()
+            self._begin_anew()
             return False
         for handed in heard.handed:
             self._hold(handed)
@@ -126,7 +126,7 @@ class Lane:
             self._held[handed.entry.id] = Held(handed.entry, handed.begun)
             self._held = dict(sorted(self._held.items(), key=lambda item: _place(item[0])))
 
-    def _found(self) -> None:
+    def _begin_anew(self) -> None:
         # Redis lost the group: it goes on after what was seen last, since all that comes has higher ids.
         if self._consumer.subscribe(self._end):
             log.info("%s begins to read the history at %s", self._consumer.group, self._end)
@@ -210,14 +210,19 @@ class Lane:
 
     def _call(self, entry: Entry) -> Outcome | None:
         """Run the handler; None when it was stopped, since the listener is to end."""
-        if not self._process.is_running:
-            self._process.start()
-            started = self._await(STARTING, "the handler could not be imported in time")
-            if started is None or not started.is_done:
-                self._process.kill()
-                return started
+        started = Outcome() if self._process.is_running else self._start()
+        if started is None or not started.is_done:
+            self._process.kill()
+            return started
         self._process.begin(entry)
         return self._await(self._subscription.timeout, "the handler ran too long")
+
+    def _start(self) -> Outcome | None:
+        try:
+            self._process.start()
+        except OSError as error:  # no memory, say
+            return Outcome(f"the handler's process could not be started: {error}")
+        return self._await(STARTING, "the handler could not be imported in time")
 
     def _await(self, seconds: float, too_long: str) -> Outcome | None:
         until = time.monotonic() + seconds

@@ -24,7 +24,7 @@ def listeners(ctx: click.Context, as_json: bool) -> None:
         ctx.invoke(list_groups, as_json=as_json)
 
 
-@listeners.command("list")
+@listeners.command("list", short_help="List the groups, and how far each is.")
 @json_option
 @pass_session
 def list_groups(session: Session, as_json: bool) -> None:
@@ -69,7 +69,7 @@ def _row(group: GroupStatus) -> list[str]:
     return [group.name, *counts]
 
 
-@listeners.command("parked")
+@listeners.command("parked", short_help="List what a handler could not handle.")
 @click.argument("group", metavar="GROUP")
 @json_option
 @pass_session
@@ -104,7 +104,7 @@ def _parked_row(each: Parked, now: int) -> list[str]:
     return [each.entry.id, each.entry.task, each.entry.event, str(each.begun), when(each.at, now), last_line]
 
 
-@listeners.command("replay")
+@listeners.command("replay", short_help="Try parked entries again.")
 @click.argument("group", metavar="GROUP")
 @click.argument("entries", nargs=-1, metavar="[ENTRY]...")
 @click.option("--all", "everything", is_flag=True, help="Every parked entry of the group.")
@@ -131,7 +131,7 @@ def replay(session: Session, group: str, entries: Sequence[str], everything: boo
         raise Failed(f"not to be tried again: {', '.join([*purged, *(f'{one} (not parked)' for one in unknown)])}")
 
 
-@listeners.command("create")
+@listeners.command("create", short_help="Let a group begin before its first listener.")
 @click.argument("group", metavar="GROUP")
 @click.option("--from-start", is_flag=True, help="Begin with the oldest entry there is, and not with what comes next.")
 @pass_session
@@ -145,7 +145,7 @@ def create(session: Session, group: str, from_start: bool) -> None:
     click.echo(f"{group} {'begins' if is_new else 'began earlier, and goes on'}")
 
 
-@listeners.command("remove")
+@listeners.command("remove", short_help="Forget a group that is not used any more.")
 @click.argument("group", metavar="GROUP")
 @pass_session
 def remove(session: Session, group: str) -> None:

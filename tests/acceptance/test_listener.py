@@ -87,7 +87,11 @@ def eventually_idle(client: Client) -> None:
 def test_what_happens_while_no_listener_runs_is_not_lost(
     listener: Start, client: Client, fleet: Fleet, tmp_path: Path
 ) -> None:
-    """A handler begins with its listener's first start, is called once for each entry in order, and misses none."""
+    """A handler begins with its first listener, is called once for each entry in order, and misses none.
+
+    Another group gets all of them too, and what was before when it is told to.
+    """
+    fleet.environment |= {"GHOSTLESS_LEASE": "600"}  # so that nothing is taken over
     before = submit(client, "")
     first = listener()
     ids = submit(client, "", "", "")
@@ -99,6 +103,9 @@ def test_what_happens_while_no_listener_runs_is_not_lost(
     eventually_done(tmp_path, ids)
     eventually_idle(client)
     assert ids == tasks(tmp_path, "done")
+    fleet.start("listener", "--handlers", "reactions", "--group", "audit", "--from-start")
+    eventually_done(tmp_path, before)
+    eventually(lambda: expect(tasks(tmp_path, "done") == [*ids, *before, *ids]), seconds=20)
     assert_clean(client, fleet, *before, *ids)
 
 
@@ -164,6 +171,7 @@ POISONS = {
 
 def test_handlers_that_never_succeed(listener: Start, client: Client, fleet: Fleet, tmp_path: Path) -> None:
     """Each entry is parked after all tries, with its error; the others have their turn, and nothing is left running."""
+    fleet.environment |= {"GHOSTLESS_LEASE": "600"}  # so that no try is taken over
     running = listener("--handlers", "reactions_beside")
     *poisons, good, better = submit(client, *POISONS, "", "")
     ids = [*poisons, good, better]

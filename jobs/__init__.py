@@ -11,6 +11,7 @@ from .errors import (
     CorruptRecord,
     Fault,
     GhostlessError,
+    GroupNotFound,
     IllegalMove,
     InvalidHandler,
     InvalidParams,
@@ -28,8 +29,10 @@ from .errors import (
     TooLarge,
     UnknownTaskType,
 )
+from .model import Entry
 from .registry import task
 from .settings import Settings
+from .subscriptions import on
 from .values import InvalidValue
 
 if TYPE_CHECKING:
@@ -41,9 +44,11 @@ __all__ = [
     "Client",
     "Context",
     "CorruptRecord",
+    "Entry",
     "Fault",
     "Filter",
     "GhostlessError",
+    "GroupNotFound",
     "IllegalMove",
     "InvalidHandler",
     "InvalidParams",
@@ -63,6 +68,7 @@ __all__ = [
     "TaskStopped",
     "TooLarge",
     "UnknownTaskType",
+    "on",
     "task",
 ]
 

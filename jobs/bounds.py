@@ -65,6 +65,10 @@ WAIT: Final = Seconds(0, 366 * DAY)
 ATTEMPTS: Final = Count(1000)
 """With these bounds each part of a packed policy stays under 64 bytes, which keeps a task's hash small in Redis."""
 
+HANDLER_TIMEOUT: Final = Seconds(0.1, 3600)
+HANDLER_RETRIES: Final = Count(100)
+"""Of a handler of history entries (`@on`)."""
+
 
 def fault(value: object, bounds: Bounds) -> str:
     """Return what is wrong with a value, in words; "" when nothing is."""

@@ -17,6 +17,7 @@ from .diary import WorkerEvent, worker_events
 from .errors import Fault, GhostlessError, IllegalMove, InvalidTask, QueueNotFound, TaskConflict
 from .explanation import Explanation, explain
 from .fleet import Member, members
+from .groups import Groups
 from .messages import Answer, Submission
 from .model import Entry, Task
 from .reads import Damaged, Position, Reads
@@ -171,6 +172,11 @@ class Client:
     def schedules(self) -> Schedules:
         """What is submitted again and again."""
         return Schedules(self.store.redis, self.store.keys)
+
+    @property
+    def listeners(self) -> Groups:
+        """The groups in which listeners read the history."""
+        return Groups(self.store.redis, self.settings)
 
     # Following
 

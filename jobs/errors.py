@@ -137,6 +137,14 @@ class ScheduleNotFound(GhostlessError):
         super().__init__(f"no schedule has the name {name!r}; `ghostless schedules` lists them")
 
 
+class GroupNotFound(GhostlessError):
+    """No listener's group has this name."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        super().__init__(f"no listener reads the history as {group!r}; `ghostless listeners` lists those that do")
+
+
 class UnknownTaskType(GhostlessError):
     """Nobody published this task type."""
 

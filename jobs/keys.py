@@ -147,6 +147,24 @@ class Keys:
         """list: the last events of a worker, the newest first, capped and with TTL."""
         return f"{self.prefix}events:{worker_id}"
 
+    # One listener's group
+
+    def listener(self, group: str) -> str:
+        """hash: how many entries a group has seen, how many were purged before, when each consumer last asked."""
+        return f"{self.prefix}listener:{group}"
+
+    def parked_entries(self, group: str) -> str:
+        """list: entries that a group's handler could not handle, the newest first, as JSON, capped and with TTL."""
+        return f"{self.prefix}parked_entries:{group}"
+
+    def alert(self, rule: str) -> str:
+        """string with TTL: the entry for which an alert was sent last; while it is there, no other one is."""
+        return f"{self.prefix}alert:{rule}"
+
+    def alert_window(self, rule: str) -> str:
+        """zset: the entries that an alert's rule counts, by their time, capped and with TTL."""
+        return f"{self.prefix}alert_window:{rule}"
+
     # The whole database
 
     @property

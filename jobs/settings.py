@@ -27,6 +27,7 @@ class Settings:
     redis_url: str = "redis://127.0.0.1:6379/0"
     prefix: str = "ghostless:"
     tasks: tuple[str, ...] = ()  # modules with handlers, comma-separated
+    handlers: tuple[str, ...] = ()  # modules with handlers of history entries (`@on`), comma-separated
     artifacts: str = "ghostless-artifacts"  # folder for what handlers produce
     horse: str = "spawn"  # or "fork": how the process of the handlers starts
     preload: bool = False  # whether a horse runs the setup of every task type before its first task
@@ -41,6 +42,10 @@ class Settings:
     sweep: float = 1.0  # pause between two rounds of the watchdog
     tombstone: float = 604_800.0  # how long the id of a purged task stays taken
     idempotency: float = 86_400.0  # how long an idempotency key is remembered
+    alerts: tuple[str, ...] = ()  # addresses of Apprise, separated by blanks
+    alert_webhook: str = ""  # where alerts are sent as a POST of JSON
+    alert_timeouts: int = 10  # more timeouts than this within the window are an alert
+    alert_window: float = 300.0  # in which they are counted, and after which there may be another alert
 
     @property
     def longest_gap(self) -> float:
@@ -138,11 +143,27 @@ def _modules(name: str, text: str) -> tuple[str, ...]:
     return modules
 
 
+def _addresses(name: str, text: str) -> tuple[str, ...]:
+    addresses = tuple(text.split())
+    if not all("://" in address for address in addresses):
+        raise InvalidSetting(name, "addresses of Apprise like mailto://…, separated by blanks", _SECRET)
+    return addresses
+
+
+def _webhook(name: str, text: str) -> str:
+    if text and not re.fullmatch(r"https?://[^\s/]\S*", text):
+        raise InvalidSetting(name, "an address like https://host/path", _SECRET)
+    return text
+
+
 def _folder(name: str, text: str) -> str:
     if not text.strip():
         raise InvalidSetting(name, "the path of a folder", text)
     return text
 
+
+_SECRET = "something else"
+"""Said of an address that is not shown, since whoever knows it can use it."""
 
 _WEEK, _YEAR = 604_800.0, 31_536_000.0
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -151,6 +172,7 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "redis_url": _redis_url,
     "prefix": _prefix,
     "tasks": _modules,
+    "handlers": _modules,
     "artifacts": _folder,
     "archive_to": _folder,
     "horse": _way_to_start,
@@ -165,4 +187,8 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "sweep": _seconds(0.05, 60),
     "tombstone": _seconds(1, _YEAR),
     "idempotency": _seconds(1, _YEAR),
+    "alerts": _addresses,
+    "alert_webhook": _webhook,
+    "alert_timeouts": _count,
+    "alert_window": _seconds(1, _WEEK),
 }

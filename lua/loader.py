@@ -35,7 +35,7 @@ SHARED = (*ALWAYS, "attempt", "person", "held", "batch", "claim_next")
 VERBS = (
     "submit", "claim", "start", "finish", "heartbeat", "progress", "checkpoint", "log", "stage",
     "cancel", "pause", "resume", "retry", "put_back", "unpark", "release", "sweep", "lose", "requeue",
-    "settle", "recheck", "purge",
+    "settle", "recheck", "purge", "subscribe", "listen", "dismiss",
 )  # fmt: skip
 """The scripts, in the order of a task's life."""
 

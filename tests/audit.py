@@ -46,9 +46,19 @@ FOR_EVER = {
 }
 FOR_EVER_EACH = {
     *("task", "leftover", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"),
+    "listener",
 }
 FOR_A_WHILE = {"watchdog"}
-FOR_A_WHILE_EACH = {"heartbeat", "tombstone", "idempotency", "claim", "events"}
+FOR_A_WHILE_EACH = {
+    "heartbeat",
+    "tombstone",
+    "idempotency",
+    "claim",
+    "events",
+    "parked_entries",
+    "alert",
+    "alert_window",
+}
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 
 
@@ -147,7 +157,8 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         picture.types[key] = kind
         if redis.pttl(key) == -1:
             picture.without_ttl.add(key)
-        if kind == "zset" and key.startswith(keys.prefix):  # rq's registries are rq's
+        is_index = key.startswith(keys.prefix) and not key.startswith(keys.alert_window(""))
+        if kind == "zset" and is_index:  # rq's registries are rq's
             picture.scores[key] = dict(redis.zrange(key, 0, -1, withscores=True))  # type: ignore[arg-type]
         if singles.get(key, kind) != kind:
             picture.damaged.append(f"c: {key} is a {kind}, not a {singles.pop(key)}")

@@ -15,12 +15,12 @@ routes = Blueprint("overview", __name__, url_prefix="/api")
 
 @routes.get("/stats")
 def stats() -> ResponseReturnValue:
-    """Return how many tasks are in each state and queue, the ledger, and when the watchdog last swept."""
+    """Return how many tasks are in each state and queue, the ledger, the last sweep, and how far listeners are."""
     read_query(NoQuery)
     reads = desk().client.reads
     return jsonify(
         states=reads.counts(), ledger=reads.ledger(), pending=reads.pending(sorted(reads.queues())),
-        watchdog=reads.watchdog(),
+        watchdog=reads.watchdog(), listeners=[group.to_dict() for group in desk().client.listeners.all()],
     )  # fmt: skip
 
 

@@ -24,12 +24,16 @@ VERBS = {
         "types": Verb("types:types", "List the task types; publish them."),
         "schedules": Verb("schedules:schedules", "List the schedules; add, pause and remove them."),
         "archive": Verb("archive:archive", "Write tasks to files before they are purged; show one."),
+        "listeners": Verb(
+            "listeners:listeners", "List what listens to the history, and what is parked; try that again."
+        ),
         "diagram": Verb("diagram:diagram", "Print the state machine as a diagram."),
     },
     "Processes": {
         "worker": Verb("worker:worker", "Run tasks from queues."),
         "watchdog": Verb("watchdog:watchdog", "Move what would otherwise stand still."),
         "scheduler": Verb("scheduler:scheduler", "Submit tasks when their schedules are due."),
+        "listener": Verb("listener:listener", "Call handlers for what happened to tasks: alerts and the like."),
         "health": Verb("health:health", "Ask a worker for its health."),
         "serve": Verb("serve:serve", "Serve the HTTP API."),
     },

@@ -19,9 +19,9 @@ EXAMPLE = "ghostless.examples.image"
 """The handlers that are served when none are named."""
 
 
-def plan_for(session: Session, queue: str, port: int, modules: tuple[str, ...]) -> Plan:
+def plan_for(session: Session, queue: str, port: int, modules: tuple[str, ...], handlers: tuple[str, ...] = ()) -> Plan:
     """Return what to run. Raises Failed when the handlers of the example cannot be."""
-    settings = session.settings(tasks=",".join(modules) or None)
+    settings = session.settings(tasks=",".join(modules) or None, handlers=",".join(handlers) or None)
     if not settings.tasks:
         settings = replace(settings, tasks=(EXAMPLE,))
     if EXAMPLE in settings.tasks:
@@ -35,16 +35,17 @@ def plan_for(session: Session, queue: str, port: int, modules: tuple[str, ...]) 
 )
 @click.option("--queue", default="gpu", show_default=True, callback=as_name, help="Queue that the worker serves.")
 @click.option("--tasks", "modules", multiple=True, metavar="MODULE", help="Module with handlers; else the example's.")
+@click.option("--handlers", multiple=True, metavar="MODULE", help="Module with handlers of what happened to tasks.")
 @pass_session
-def dev(session: Session, port: int, queue: str, modules: tuple[str, ...]) -> None:
-    """Run everything here: a Redis of its own, a watchdog, a worker and the web server.
+def dev(session: Session, port: int, queue: str, modules: tuple[str, ...], handlers: tuple[str, ...]) -> None:
+    """Run everything here: a Redis of its own, a watchdog, a worker, the web server, and a listener if it has handlers.
 
     Data and logs are kept in ./.ghostless; Ctrl-C stops every process.
 
     \b
     Example: ghostless dev --tasks my_tasks --queue default
     """
-    plan = plan_for(session, queue, port, modules)
+    plan = plan_for(session, queue, port, modules, handlers)
     with only_one_in(plan.folder) as hold:
         try:
             with Stack(plan, hold, click.echo) as stack:

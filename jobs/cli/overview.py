@@ -1,13 +1,14 @@
 """`stats` and `queues`: the whole at a glance."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from ..client import Client
 from ..fleet import serving
-from ..spans import distance
+from ..groups import GroupStatus
+from ..spans import distance, duration
 from .options import as_name
 from .output import Column, show_fields, show_table
 from .session import Session, json_option, pass_session, print_json
@@ -26,13 +27,15 @@ def stats(session: Session, as_json: bool) -> None:
     counts, ledger, watchdog = client.counts(), client.reads.ledger(), client.reads.watchdog()
     if as_json:
         pending = client.reads.pending(sorted(client.reads.queues()))
-        print_json({"states": counts, "ledger": ledger, "pending": pending, "watchdog": watchdog})
+        shown = {"states": counts, "ledger": ledger, "pending": pending, "watchdog": watchdog}
+        print_json(shown | {"listeners": [group.to_dict() for group in client.listeners.all()]})
         return
     show_table(_COUNTED, [[state, str(number)] for state, number in counts.items()], empty="")
     click.echo()
     fleet = client.workers()
     lines = [(name, str(number)) for name, number in ledger.items()]
-    show_fields([*lines, ("workers", str(len(fleet))), ("watchdog", _watchdog(watchdog, session.now()))])
+    lines += [("workers", str(len(fleet))), ("watchdog", _watchdog(watchdog, session.now()))]
+    show_fields([*lines, ("listeners", _listeners(client.listeners.all()))])
 
 
 _COUNTED = [Column("STATE"), Column("TASKS", right=True)]
@@ -42,6 +45,14 @@ def _watchdog(trace: Mapping[str, str | int] | None, now: int) -> str:
     if not trace:
         return "none swept lately; start one: ghostless watchdog"
     return f"{str(trace['actor']).removeprefix('watchdog:')} swept {distance(int(trace['swept_at']), now)}"
+
+
+def _listeners(groups: Sequence[GroupStatus]) -> str:
+    if not groups:
+        return ""
+    parked, missed = sum(group.parked for group in groups), sum(group.missed for group in groups)
+    behind = duration(max(group.behind for group in groups))
+    return f"{len(groups)} groups, at most {behind} behind, {parked} parked, {missed} missed"
 
 
 # Queues

@@ -16,6 +16,7 @@ from redis.exceptions import ResponseError
 from ..client import Client
 from ..errors import RedisUnavailable
 from ..fleet import LOADING
+from ..installed import handler_modules
 from ..settings import Settings
 from .children import Child, Leash
 from .database import find_database
@@ -77,7 +78,10 @@ def _survives_terminal() -> bool:
 
 
 class Stack:
-    """Redis, a watchdog, a worker and the web server: started in this order, stopped in reverse, whatever happens."""
+    """Redis, a watchdog, a listener if there are handlers, a worker and the web server.
+
+    They are started in this order and stopped in reverse, whatever happens.
+    """
 
     def __init__(self, plan: Plan, hold: Hold, tell: Callable[[str], None]) -> None:
         self.plan, self._hold, self._tell = plan, hold, tell
@@ -132,6 +136,7 @@ class Stack:
         self._start(
             "watchdog", f"sweeps every {self.settings.sweep:g} s", self._watchdog_swept, self._ghostless("watchdog")
         )
+        self._start_listener()
         self._start_worker()
         self._start("web", self.url, self._web_answers, self._ghostless("serve", "--port", str(self.port)))
 
@@ -145,6 +150,13 @@ class Stack:
         # Without patience: a task at hand goes back to the queue, and on from its checkpoint at the next start.
         command = self._ghostless("worker", self.plan.queue, "--drain", "0")
         self._start("worker", what, self._worker_has_loaded, command)
+
+    def _start_listener(self) -> None:
+        modules = handler_modules(self.settings)
+        places = self.settings.alerts or self.settings.alert_webhook
+        if modules or places:
+            what = f"handlers of {', '.join(modules)}" if modules else "alerts"
+            self._start("listener", what, self._listener_listens, self._ghostless("listener"))
 
     def _ghostless(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", __package__ or "", *arguments]
@@ -169,6 +181,7 @@ class Stack:
             "GHOSTLESS_REDIS_URL": settings.redis_url,
             "GHOSTLESS_PREFIX": settings.prefix,
             "GHOSTLESS_TASKS": ",".join(settings.tasks),
+            "GHOSTLESS_HANDLERS": ",".join(settings.handlers),
             "GHOSTLESS_ARTIFACTS": settings.artifacts,
             "PYTHONUNBUFFERED": "1",
         }
@@ -204,6 +217,9 @@ class Stack:
 
     def _worker_has_loaded(self, child: Child) -> bool:
         return any(member.pid == child.pid and member.state != LOADING for member in self.client.workers())
+
+    def _listener_listens(self, child: Child) -> bool:
+        return any(f"-{child.pid}-" in name for group in self.client.listeners.all() for name in group.listeners)
 
     def _web_answers(self, child: Child) -> bool:
         connection = http.client.HTTPConnection(HOST, self.port, timeout=2)

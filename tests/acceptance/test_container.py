@@ -21,7 +21,7 @@ except ModuleNotFoundError:
 
 ROOT = Path(__file__).parents[2]
 
-OURS = ("web", "watchdog", "worker")
+OURS = ("web", "watchdog", "listener", "worker")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from helpers import eventually
+from helpers import eventually, expect
 from PIL import Image
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -218,13 +218,16 @@ def test_dev_stays_until_ctrl_c_and_ends_well(stranger: Stranger) -> None:
 
 
 def test_dev_works_without_any_redis_installed(stranger: Stranger) -> None:
-    """The stand-in runs tasks, and one line says that it keeps nothing."""
+    """The stand-in runs tasks, and handlers of what happened; one line says that it keeps nothing."""
     stranger.path = "/nonexistent"
-    url = started_dev(stranger)
+    url = started_dev(stranger, "--handlers", "ghostless.examples.alerts")
     assert "no redis-server found: a stand-in for trying things out, which keeps nothing" in stranger.output.read_text()
     small = ("-p", "prompt=x", "-p", "width=32", "-p", "height=32", "-p", "fail_first=true")
     task = json.loads(stranger.ask("submit", "image.generate", *small, "--wait", "--json", GHOSTLESS_REDIS_URL=url))
     assert ("SUCCESS", 2) == (task["state"], task["attempt"])
+    stranger.ask("submit", "image.generate", *small, "--max-retries", "0", "--wait", code=1, GHOSTLESS_REDIS_URL=url)
+    told = stranger.folder / ".ghostless" / "logs" / "listener.log"
+    eventually(lambda: expect("image.generate of nobody is FAILED" in told.read_text()), seconds=20)
     stranger.started[-1].send_signal(signal.SIGINT)
     assert 0 == stranger.started[-1].wait(60), stranger.everything()
     nothing_runs(stranger)

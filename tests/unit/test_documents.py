@@ -45,7 +45,7 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line) for line in lines + re.findall(r"`ghostless ([a-z][^`]*)`", text)]
 
 
-@pytest.mark.parametrize("name", ["README.md", *(f"docs/{name}.md" for name in ("workers", "schedules", "retention"))])
+@pytest.mark.parametrize("name", ["README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))])
 def test_commands_in_the_documents(name: str) -> None:
     """Each can be pasted: click knows the verb and takes the arguments."""
     found = commands((ROOT / name).read_text())

@@ -1,0 +1,142 @@
+"""The alerts that come with the listener: lost workers, and more timeouts than usual.
+
+An alert is sent once a window, however many listeners there are: what counts is written down in Redis.
+"""
+
+import json
+import urllib.request
+from collections import deque
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any, Final
+from urllib.error import HTTPError
+
+from redis import Redis
+
+from ..statemachine import Event, Reason
+from .client import Client
+from .errors import GhostlessError
+from .keys import Keys
+from .model import Entry
+from .scripts import translated
+from .settings import Settings
+from .spans import duration
+from .subscriptions import Subscription, Subscriptions
+
+GROUP: Final = "alerts"
+"""What the groups of the alerts begin with, whatever the listener's own group is called."""
+
+LOST_WINDOW: Final = 60_000
+"""Milliseconds for which one alert speaks of all workers that were lost."""
+
+SENDING: Final = 10.0
+"""Seconds that a webhook may be silent."""
+
+COUNTED: Final = 10_000
+"""Entries of a window that are counted at most."""
+
+_built_in = Subscriptions()
+
+_sent: deque[tuple[str, str]] = deque(maxlen=1000)
+"""What this process has sent, by alert and place, so that a further try sends only what failed."""
+
+
+class AlertNotSent(GhostlessError):
+    """A place took no alert; its address is not told, since whoever knows it can use it."""
+
+
+def wanted(settings: Settings) -> Iterable[Subscription]:
+    """Return the subscriptions of the alerts; none when no place is set to send them to."""
+    return _built_in if settings.alerts or settings.alert_webhook else ()
+
+
+@_built_in.on(Event.TIMEOUT, name="worker-lost", timeout=60)
+def worker_lost(entry: Entry, client: Client) -> None:
+    """Tell that a worker was lost; one alert a minute speaks of all."""
+    if entry.reason not in (Reason.HEARTBEAT_LOST, Reason.WORKER_LOST):
+        return
+    if _is_first(client, "worker-lost", entry, LOST_WINDOW):
+        _send(client.settings, entry, "A worker was lost", f"{entry.message} ({entry.reason})")
+
+
+@_built_in.on(Event.TIMEOUT, name="timeouts", timeout=60)
+def timeouts(entry: Entry, client: Client) -> None:
+    """Tell that more tasks timed out within the window than usual, once a window."""
+    settings, window = client.settings, round(1000 * client.settings.alert_window)
+    number = _counted(client.store.redis, client.store.keys, "timeouts", entry, window)
+    if number > settings.alert_timeouts and _is_first(client, "timeouts", entry, window):
+        text = f"more than {settings.alert_timeouts} timeouts within {duration(window)}"
+        _send(settings, entry, "Too many timeouts", f"{text}, {number} by now")
+
+
+# Counting
+
+
+def _counted(redis: Redis, keys: Keys, rule: str, entry: Entry, window: int) -> int:
+    """Count an entry, once however often it is handled, and return how many the window has up to it."""
+    key = keys.alert_window(rule)
+    with translated(), redis.pipeline() as pipeline:
+        pipeline.zremrangebyscore(key, "-inf", entry.at - window)
+        pipeline.zadd(key, {entry.id: entry.at})
+        pipeline.zremrangebyrank(key, 0, -COUNTED - 1)
+        pipeline.pexpire(key, window)
+        pipeline.zcount(key, entry.at - window, entry.at)
+        return pipeline.execute()[-1]
+
+
+def _is_first(client: Client, rule: str, entry: Entry, window: int) -> bool:
+    """Tell whether the alert of this window is this entry's to send, also when it is tried again."""
+    redis, key = client.store.redis, client.store.keys.alert(rule)
+    with translated():
+        return bool(redis.set(key, entry.id, nx=True, px=window)) or redis.get(key) == entry.id
+
+
+# Sending
+
+
+def _send(settings: Settings, entry: Entry, title: str, text: str) -> None:
+    """Send an alert to every place that did not get it yet. Raises AlertNotSent when one of them did not take it."""
+    about = f"{text}: task {entry.task} of type {entry.type}, attempt {entry.attempt}"
+    failed: list[str] = []
+    for place in filter(None, [settings.alert_webhook, *settings.alerts]):
+        if (entry.id + title, place) in _sent:
+            continue
+        try:
+            _post(place, entry, title, about) if place == settings.alert_webhook else _notify(place, title, about)
+            _sent.append((entry.id + title, place))
+        except AlertNotSent as error:
+            failed.append(str(error))
+    if failed:
+        raise AlertNotSent("; ".join(failed))
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
+        """Follow none: an alert goes where it was told to go, and nowhere else."""
+
+
+_opener = urllib.request.build_opener(_NoRedirect)
+
+
+def _post(address: str, entry: Entry, title: str, text: str) -> None:
+    """POST the alert as JSON; `text` alone is what Slack and Mattermost show."""
+    body = {"text": f"{title}: {text}", "title": title, "entry": entry.to_dict()}
+    headers = {"Content-Type": "application/json", "User-Agent": "ghostless"}
+    request = urllib.request.Request(address, json.dumps(body).encode(), headers, method="POST")
+    try:
+        _opener.open(request, timeout=SENDING).close()
+    except HTTPError as error:
+        raise AlertNotSent(f"the webhook answered {error.code}") from None
+    except (OSError, ValueError) as error:
+        raise AlertNotSent(f"the webhook was not reached: {type(error).__name__}") from None
+
+
+def _notify(address: str, title: str, text: str) -> None:
+    try:
+        apprise = import_module("apprise")
+    except ModuleNotFoundError:
+        raise AlertNotSent("GHOSTLESS_ALERTS needs Apprise: pip install 'ghostless[alerts]'") from None
+    sender = apprise.Apprise()
+    kind = address.partition(":")[0]
+    if not sender.add(address) or not sender.notify(title=title, body=text):
+        raise AlertNotSent(f"Apprise could not send to {kind}")

@@ -1,0 +1,95 @@
+"""`listener`: do what is to happen after the fact, until told to stop."""
+
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from .. import alerts
+from ..errors import InvalidHandler
+from ..failure import message_of
+from ..groups import BEGINNING
+from ..installed import LISTENERS_GROUP, handler_modules
+from ..listener import run_listener
+from ..subscriptions import Subscription, subscriptions
+from .lazy import Failed
+from .logs import log_to_stderr
+from .options import as_name
+from .session import Session, pass_session
+
+
+@click.command()
+@click.option(
+    "--handlers",
+    "modules",
+    multiple=True,
+    metavar="MODULE",
+    help="Module with handlers (@on); repeatable. Without it GHOSTLESS_HANDLERS, else the entry points in "
+    f"{LISTENERS_GROUP}.",
+)
+@click.option(
+    "--group",
+    default="listener",
+    callback=as_name,
+    metavar="NAME",
+    show_default=True,
+    help="Listeners of one group share the entries; a group of another name gets all of them too.",
+)
+@click.option(
+    "--from-start",
+    is_flag=True,
+    help="Let handlers that are new begin with the oldest entry there is, and not with what happens from now on.",
+)
+@click.option("--drain", metavar="SECONDS", help="How long a stopping listener lets its handlers run on.")
+@pass_session
+def listener(session: Session, modules: tuple[str, ...], group: str, from_start: bool, drain: str | None) -> None:
+    """Call handlers for what happened to tasks: alerts, webhooks, whatever is slow and may fail.
+
+    A handler that fails is called again, after growing pauses; then the entry is parked, and the next one has its
+    turn. `ghostless listeners` shows how far each handler is, what is parked, and tries that again. Any number of
+    listeners may run; when one dies, the others do its work. Alerts about lost workers and too many timeouts are
+    sent when GHOSTLESS_ALERTS or GHOSTLESS_ALERT_WEBHOOK says where to.
+
+    \b
+    Example: ghostless listener --handlers my_handlers
+    """
+    settings = session.settings(handlers=",".join(modules) or None, drain=drain)
+    session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
+    log_to_stderr()
+    wanted = _loaded(handler_modules(settings), group)
+    built_in = {f"{alerts.GROUP}:{each.name}": each for each in alerts.wanted(settings)}
+    if not wanted and not built_in:
+        missing = "name modules with handlers, set GHOSTLESS_HANDLERS, or GHOSTLESS_ALERTS for alerts alone"
+        raise click.UsageError(f"--handlers: {missing}")
+    for name in wanted if from_start else ():
+        session.client.listeners.create(name, BEGINNING)
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    run_listener(settings, wanted | built_in, stop)
+
+
+def _loaded(modules: Sequence[str], group: str) -> dict[str, Subscription]:
+    """Import the modules and return what they subscribe to, by the names of the groups."""
+    if group == alerts.GROUP:
+        raise click.UsageError(f"--group: {group!r} is the group of the alerts; choose another name")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # where `python -m` finds the modules with tasks, too
+    try:
+        subscriptions.load(modules)
+    except InvalidHandler:
+        raise
+    except (Exception, SystemExit) as error:
+        click.echo(traceback.format_exc().rstrip(), err=True)
+        raise Failed(f"the handlers could not be imported: {message_of(error)}") from error
+    return {f"{group}:{each.name}": each for each in subscriptions}

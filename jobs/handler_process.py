@@ -1,0 +1,130 @@
+"""The process in which the handler of one subscription runs.
+
+A handler that hangs or crashes is ended with its process and costs nobody else anything: Python can end no thread.
+"""
+
+import asyncio
+import inspect
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from io import TextIOWrapper
+from multiprocessing.connection import Connection, wait
+from typing import Any, cast
+
+from .client import Client
+from .failure import describe_error
+from .model import Entry
+from .processes import end, offspring
+from .settings import Settings
+from .subscriptions import Subscription
+from .tether import tie_to_worker
+
+_FRESH = multiprocessing.get_context("spawn")  # the listener has threads, which no fork survives
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a handler ended: well when there is no `error`. `asked` is ms, from RetryLater."""
+
+    message: str = ""
+    error: str = ""
+    asked: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it need not be called again."""
+        return not self.message
+
+
+class HandlerProcess:
+    """A process for one handler, started when it is first needed, and anew after it ended."""
+
+    def __init__(self, subscription: Subscription, settings: Settings) -> None:
+        self.subscription, self._settings = subscription, settings
+        self._process: Any = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not ended by us."""
+        return self._process is not None
+
+    def start(self) -> None:
+        """Start it; its first outcome tells whether the handler could be imported."""
+        self._channel, theirs = _FRESH.Pipe()
+        tie, self._tie = _FRESH.Pipe(duplex=False)  # nobody writes to it: its end tells that the listener is gone
+        process = _FRESH.Process(target=_serve, args=(theirs, tie, self.subscription, self._settings))
+        process.start()
+        theirs.close()
+        tie.close()
+        self._process = process
+
+    def begin(self, entry: Entry) -> None:
+        """Call the handler."""
+        with suppress(OSError):  # it died meanwhile, as the outcome will tell
+            self._channel.send(entry)
+
+    def outcome(self, seconds: float) -> Outcome | None:
+        """Return how the call, or the start, ended; None when it did not within `seconds`."""
+        if not wait([self._channel, self._process.sentinel], seconds):
+            return None
+        with suppress(EOFError, OSError):
+            if self._channel.poll():
+                return cast(Outcome, self._channel.recv())
+        self._process.join()
+        code = self._process.exitcode
+        self.kill()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return Outcome(f"the handler's process ended: {how}")
+
+    def kill(self) -> None:
+        """End the process and whatever the handler started."""
+        if self._process is None:
+            return
+        left = offspring(self._process.pid)
+        self._process.kill()
+        self._process.join()
+        end(left)
+        self._channel.close()
+        self._tie.close()
+        self._process = None
+
+
+def _serve(channel: Connection, tie: Connection, subscription: Subscription, settings: Settings) -> None:
+    """Be the process: import the handler, and call it for one entry after the other."""
+    os.dup2(tie.fileno(), 0)
+    tie_to_worker()
+    for number in (signal.SIGTERM, signal.SIGINT):  # the listener decides; a child of the handler's gets the default
+        signal.signal(number, lambda _number, _frame: None)
+    cast(TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)  # a line is seen when it is printed
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    client = Client(settings)
+    try:
+        handler = subscription.handler()
+    except BaseException as error:
+        channel.send(_told(error))
+        return
+    channel.send(Outcome())
+    with suppress(EOFError):
+        while True:
+            channel.send(_call(handler, channel.recv(), client))
+
+
+def _call(handler: Callable[..., object], entry: Entry, client: Client) -> Outcome:
+    try:
+        result = handler(entry, client)
+        if inspect.iscoroutine(result):
+            asyncio.run(result)
+    except BaseException as error:  # also a handler that calls sys.exit
+        return _told(error)
+    return Outcome()
+
+
+def _told(error: BaseException) -> Outcome:
+    told = describe_error(error, "", "", retryable=True)
+    return Outcome(told["message"], told["error"], told["asked"])

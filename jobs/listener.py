@@ -1,0 +1,47 @@
+"""The listener: what is to happen after the fact, by handlers that are registered with `@on`.
+
+Each handler reads the history in a consumer group of its own, called `GROUP:HANDLER`. So one that hangs or fails holds
+nobody else up, is tried and parked by itself, and shows by itself how far behind it is.
+"""
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Mapping
+
+from .connection import connect
+from .consumer import Consumer
+from .groups import Groups
+from .handler_process import HandlerProcess
+from .lane import Lane
+from .settings import Settings
+from .subscriptions import Subscription
+
+log = logging.getLogger("ghostless.listener")
+
+
+def run_listener(settings: Settings, subscriptions: Mapping[str, Subscription], stop: threading.Event) -> None:
+    """Deliver to the subscriptions, by the names of their groups, until `stop` is set.
+
+    Groups that do not exist yet begin with what happens from now on. Raises RedisUnavailable, RedisFull for that.
+    """
+    groups = Groups(connect(settings), settings)
+    for group in subscriptions:
+        log.info("%s %s", group, "is new" if groups.create(group) else "goes on")
+    name = consumer_name()
+    lanes = [
+        Lane(Consumer(groups, group, name, settings.lease), HandlerProcess(subscription, settings), settings, stop)
+        for group, subscription in subscriptions.items()
+    ]
+    threads = [threading.Thread(target=lane.run) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def consumer_name() -> str:
+    """Return a name that no other listener has or had, and that tells people which process it is."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"

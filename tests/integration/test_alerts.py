@@ -1,0 +1,117 @@
+"""The built-in alerts, called as the listener calls them, with a receiver on the loopback."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+from ghostless.jobs import alerts
+from ghostless.jobs.alerts import AlertNotSent, timeouts, worker_lost
+from ghostless.jobs.client import Client
+from ghostless.jobs.model import Entry
+from ghostless.jobs.settings import Settings
+from ghostless.statemachine import Reason
+from receiver import Receiver, receiving
+from redis import Redis
+
+HOUR = 1_796_000_000_000
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """Where the alerts go."""
+    with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def client(redis: Redis, settings: Settings, receiver: Receiver) -> Client:
+    """The core, told to send alerts after more than two timeouts a minute."""
+    told = {"alert_webhook": f"{receiver.url}hook", "alert_timeouts": 2, "alert_window": 60.0}
+    return Client(replace(settings, **told), redis)
+
+
+def timeout(second: float = 0, reason: Reason = Reason.DEADLINE, number: int = 0) -> Entry:
+    """Return the entry of a timeout."""
+    at = HOUR + round(1000 * second)
+    task, message = f"t{number}", "no heartbeat from worker w1"
+    return Entry(
+        f"{at}-{number}", task, "TIMEOUT", "PROCESSING", "TIMEOUT", 1, "watchdog", reason, message, "image", "gpu"
+    )
+
+
+def test_one_alert_speaks_of_all_workers_that_were_lost_in_a_minute(client: Client, receiver: Receiver) -> None:
+    """It names what is known of the first; a timeout of another kind is none."""
+    worker_lost(timeout(), client)
+    assert [] == receiver.bodies
+    for number, reason in enumerate((Reason.HEARTBEAT_LOST, Reason.WORKER_LOST, Reason.WORKER_LOST)):
+        worker_lost(timeout(number, reason, number), client)
+    [text] = receiver.texts
+    assert text == ("A worker was lost: no heartbeat from worker w1 (heartbeat_lost): task t0 of type image, attempt 1")
+    assert receiver.bodies[0]["entry"]["task"] == "t0"
+    assert 0 < client.store.redis.pttl(client.store.keys.alert("worker-lost")) <= alerts.LOST_WINDOW
+
+
+def test_more_timeouts_than_usual_are_told_once_a_window(client: Client, receiver: Receiver) -> None:
+    """The same entry counts once, however often it is handled; what is older than the window does not count."""
+    for second in (0, 0, 0, 70, 80):
+        timeouts(timeout(second), client)
+    assert [] == receiver.bodies
+    for second in (90, 91, 92):
+        timeouts(timeout(second), client)
+    [text] = receiver.texts
+    assert text.startswith("Too many timeouts: more than 2 timeouts within 60 s, 3 by now: task t0")
+    assert client.store.redis.pttl(client.store.keys.alert_window("timeouts")) > 0
+
+
+@pytest.mark.parametrize("answer", [500, 404, 302, 307])
+def test_an_alert_that_was_not_taken_is_sent_again_by_the_next_try(
+    answer: int, client: Client, receiver: Receiver
+) -> None:
+    """It is still that entry's to send; no redirect is followed, and the address is not told."""
+    receiver.answers = [answer]
+    lost = timeout(reason=Reason.WORKER_LOST, number=answer)
+    with pytest.raises(AlertNotSent, match=f"answered {answer}") as caught:
+        worker_lost(lost, client)
+    assert "127.0.0.1" not in str(caught.value)
+    worker_lost(timeout(1, Reason.WORKER_LOST, 1), client)
+    assert 1 == len(receiver.bodies), "this one is spoken of by the first"
+    worker_lost(lost, client)
+    assert 2 == len(receiver.bodies)
+
+
+def test_a_receiver_that_is_not_there_is_a_failure(client: Client) -> None:
+    """Of the handler, which is called again."""
+    away = Client(replace(client.settings, alert_webhook="http://127.0.0.1:1/"), client.store.redis)
+    with pytest.raises(AlertNotSent, match="not reached"):
+        worker_lost(timeout(reason=Reason.WORKER_LOST), away)
+
+
+@pytest.mark.skipif(not find_spec("apprise"), reason="needs pip install 'ghostless[alerts]'")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Apprise, when it is imported
+def test_a_further_try_goes_only_to_places_that_failed(client: Client, receiver: Receiver) -> None:
+    """A webhook and Apprise beside each other: the one that took it is not told twice."""
+    by_apprise = receiver.url.replace("http://", "json://")
+    both = Client(replace(client.settings, alerts=(by_apprise,)), client.store.redis)
+    receiver.answers = [500, 200]
+    lost = timeout(2, Reason.WORKER_LOST, 7)
+    with pytest.raises(AlertNotSent):
+        worker_lost(lost, both)
+    worker_lost(lost, both)
+    assert ["entry" in body for body in receiver.bodies] == [True, False, True]
+    assert "worker w1" in receiver.bodies[1]["message"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_place_that_apprise_does_not_know_is_a_failure(client: Client) -> None:
+    """And so is Apprise that is not installed; neither tells the address."""
+    nowhere = Client(replace(client.settings, alerts=("nonsense://secret",)), client.store.redis)
+    with pytest.raises(AlertNotSent) as caught:
+        worker_lost(timeout(3, Reason.WORKER_LOST, 8), nowhere)
+    assert "secret" not in str(caught.value)
+
+
+def test_nothing_is_listened_to_unless_a_place_is_set(client: Client) -> None:
+    """The subscriptions of the alerts are there when there is somebody to tell."""
+    assert [] == list(alerts.wanted(Settings()))
+    assert ["worker-lost", "timeouts"] == [each.name for each in alerts.wanted(client.settings)]

@@ -1,0 +1,48 @@
+"""A receiver of webhooks on the loopback, which answers as it is told."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Receiver:
+    """What came, and what is answered next: a status for each request, 200 when none is left."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.answers: list[int] = []
+        self.url = ""
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts that came, in order."""
+        return [body.get("text") or body.get("message") for body in self.bodies]
+
+
+@contextmanager
+def receiving() -> Iterator[Receiver]:
+    """Receive on a free port."""
+    receiver = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            receiver.bodies.append(body)
+            self.send_response(receiver.answers.pop(0) if receiver.answers else 200)
+            self.send_header("Location", f"{receiver.url}elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        receiver.url = f"http://127.0.0.1:{server.server_port}/"
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield receiver
+        server.shutdown()
+        thread.join()

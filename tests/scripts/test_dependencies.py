@@ -394,10 +394,6 @@ def test_a_purge_tells_those_that_still_wait(redis: Redis) -> None:
 # Damage
 
 
-def _cut(*names: str) -> Callable[[Scene], object]:
-    return lambda stage: stage.redis.delete(*(getattr(stage.keys, name)(ID) for name in names))
-
-
 def _forget(stage: Scene) -> None:
     stage.redis.hdel(stage.keys.task(ID), "dependents")
     stage.redis.delete(stage.keys.dependents(ID))

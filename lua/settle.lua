@@ -3,19 +3,18 @@
 -- uses batch
 --
 -- ARGV[1] ended tasks looked at, at most
--- returns number of dependents looked at, number told, then what was wrong with the others
+-- returns number of dependents looked at, one that leaves many counting for more, number told, then what was wrong
 -- appends RELEASE or CANCEL
 
 local limit = tonumber(ARGV[1])
 
 local problem = check_types({{key.settling, "zset"}, {key.quarantine, "hash"}})
 if problem then return problem end
-local now, problems, aside = clock(), {}, 0
+local now, problems = clock(), {}
 
 -- Who cannot be told now is looked at again with all BLOCKED tasks.
 local function put_aside(index, id, damage)
   set_aside(index, id, damage)
-  aside = aside + 1
   problems[#problems + 1] = damage
 end
 
@@ -24,4 +23,4 @@ local swept = each_due(key.settling, now, limit, FINAL, function(task)
   return "kept"
 end)
 for index = 3, #swept do problems[#problems + 1] = swept[index] end
-return {told, math.max(told - aside, 0), unpack(problems)}
+return {spent, told, unpack(problems)}

@@ -394,10 +394,6 @@ def test_a_purge_tells_those_that_still_wait(redis: Redis) -> None:
 # Damage
 
 
-def _cut(*names: str) -> Callable[[Scene], object]:
-    return lambda stage: stage.redis.delete(*(getattr(stage.keys, name)(ID) for name in names))
-
-
 def _forget(stage: Scene) -> None:
     stage.redis.hdel(stage.keys.task(ID), "dependents")
     stage.redis.delete(stage.keys.dependents(ID))
@@ -418,16 +414,27 @@ def test_an_end_that_nobody_told_is_found(backend: Redis, state: State) -> None:
     assert [] == audit(backend, stage.keys, [ID, "t2"])
 
 
-def test_a_lost_place_in_the_index_is_put_right(backend: Redis) -> None:
+@pytest.mark.parametrize(
+    "lose",
+    [
+        lambda s: s.redis.delete(s.keys.dependents(ID)),
+        lambda s: s.redis.hdel(s.keys.task(ID), "dependents"),
+        lambda s: (s.redis.zrem(s.keys.dependents(ID), "t2"), s.redis.zadd(s.keys.dependents(ID), {"t3": 1})),
+    ],
+)
+def test_a_lost_place_in_the_index_is_put_right(backend: Redis, lose: Callable[[Scene], object]) -> None:
     """The look at BLOCKED tasks adds what was lost, before the dependency ends."""
     stage = scene(backend)
     put(stage, State.PROCESSING)
     wait_for(stage, "t2", ID)
-    before = snapshot(backend)
-    _forget(stage)
-    assert [] != audit(backend, stage.keys, [ID, "t2"])
+    wait_for(stage, "t3", ID)
+    lose(stage)
+    assert [] != audit(backend, stage.keys, [ID, "t2", "t3"])
     assert Swept(0, 0, ()) == stage.store.recheck("watchdog")
-    assert {} == difference(before, snapshot(backend))
+    backend.zadd(stage.keys.dependents(ID), {"t3": float(backend.hget(stage.keys.task("t3"), "entered_at") or 0)})
+    assert [] == audit(backend, stage.keys, [ID, "t2", "t3"])
+    finish(stage, Event.COMPLETE)
+    assert [State.PENDING] * 2 == [state_of(stage, "t2"), state_of(stage, "t3")]
 
 
 @pytest.mark.parametrize("word", ["SUCCESS", "FAILED", None])

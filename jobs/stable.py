@@ -34,6 +34,7 @@ class Stable:
         self._breaker = Breaker()
         self._tasks = 0  # that the horse has run
         self._outworn = ""  # why the horse is to run no further task
+        self._is_published = False
         self._zygote: ZygoteProcess | None = None
         self._disowned: set[str] = set()  # named by a horse when it loaded, and not known to it later
         self.horse: Horse | None = None
@@ -76,10 +77,11 @@ class Stable:
     def publish(self) -> None:
         """Publish the task types that the horse serves. Raises GhostlessError."""
         publish(self._store, self._types)
+        self._is_published = True
 
     def publish_if_lost(self) -> None:
         """Publish the types again after Redis lost them. Raises GhostlessError."""
-        if not self._store.are_published(self._types):
+        if self._is_published and not self._store.are_published(self._types):
             self.publish()
 
     def let_go(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fleet import QUICK, Fleet
 from ghostless.jobs.client import Client
-from helpers import eventually
+from helpers import eventually, expect
 from proxy import Mode, Proxy
 from redis.exceptions import RedisError
 from redis_server import RedisServer
@@ -127,8 +127,9 @@ def test_trouble(
 
     The worker's health is red meanwhile, with the reason, and green again by itself.
     """
-    place = serve_health(fleet)
     fleet.worker("default", name="w1", tasks="lifecycle")
+    place = serve_health(fleet)
+    eventually(lambda: expect(["idle"] * 2 == [member.state for member in client.workers()]), seconds=20)
     short, long = tmp_path / "short", tmp_path / "long"
     finishing = client.submit("life.busy", {"trace": str(short), "seconds": 0.8}).task_id
     going_on = client.submit("life.until", {"trace": str(long), "end": str(end)}).task_id

@@ -313,12 +313,12 @@ def test_workers_show_who_is_registered(web: FlaskClient, redis: Redis) -> None:
 
 def test_workers_tell_of_themselves(web: FlaskClient, redis: Redis) -> None:
     """What a worker of ours wrote with its last beat; one that fell silent is not busy, whatever it wrote."""
-    record = WorkerRecord(version="1", beat_at=1_000, lease=15_000, task_id="t1", gpus=(GpuMemory(1, 2),))
+    record = WorkerRecord(version="1", beat_at=1_000, lease=15_000, task_id="t1", gpus=(GpuMemory(1, 2, "7"),))
     redis.sadd("rq:workers", "rq:worker:w1")
     redis.hset("rq:worker:w1", mapping={"state": "busy", "ghostless": record.to_json()})
     (worker,) = web.get("/api/workers").json["workers"]
     assert ("silent", 1_000, "t1") == (worker["state"], worker["heartbeat_at"], worker["record"]["task_id"])
-    assert [{"used": 1, "total": 2}] == worker["record"]["gpus"]
+    assert [{"used": 1, "total": 2, "device": "7"}] == worker["record"]["gpus"]
     assert worker["silent_for"] > 10**12
 
 

@@ -105,6 +105,8 @@ class Supervisor:
         self.reporter.hold(held, task.state, self.claimed.asked_at)
         self._told = self.reporter.renewed_at
         try:
+            if time.monotonic() >= self._lease_ends_at():  # frozen since the claim: others may run the task by now
+                return Ending(Event.SUSPEND, Reason.HEARTBEAT_LOST, "the lease was over before the handler began")
             self.horse.run(
                 {
                     "task_id": held.task_id,

@@ -3,6 +3,8 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ from ghostless.jobs.messages import Answer, Claim, Claimed, Ending, Held, Nothin
 from ghostless.jobs.model import Task
 from ghostless.jobs.reporter import Reporter
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.supervisor import LEASE_SHARE, settle
+from ghostless.jobs.supervisor import LEASE_SHARE, Shutdown, Supervisor, settle
+from ghostless.jobs.wakeup import Wakeup
 from ghostless.statemachine import Event, Policy, Reason, State
 from helpers import eventually
 
@@ -214,3 +217,14 @@ def test_an_ending_is_sent_again_well_within_a_lease(
     assert settled(store, reporter) == answer
     assert len(pauses) == 10
     assert max(pauses) <= 0.25
+
+
+def test_no_handler_begins_when_the_lease_is_over(store: LossyStore, tmp_path: Path) -> None:
+    """A worker that was frozen between the claim and the order gives the task back, if nobody else has it by now."""
+    reporter = Reporter(store, "worker:w", lambda: None, lambda: None)  # type: ignore[arg-type]
+    late = replace(CLAIMED, asked_at=time.monotonic() - store.settings.lease)
+    no_horse: Any = None  # whatever is asked of it would raise
+    supervisor = Supervisor(late, no_horse, reporter, store.settings, Shutdown(), Wakeup(), tmp_path / "folder")
+    ending = supervisor.run()
+    assert ending
+    assert (Event.SUSPEND, Reason.HEARTBEAT_LOST) == (ending.event, ending.reason)

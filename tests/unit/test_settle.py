@@ -224,7 +224,9 @@ def test_no_handler_begins_when_the_lease_is_over(store: LossyStore, tmp_path: P
     reporter = Reporter(store, "worker:w", lambda: None, lambda: None)  # type: ignore[arg-type]
     late = replace(CLAIMED, asked_at=time.monotonic() - store.settings.lease)
     no_horse: Any = None  # whatever is asked of it would raise
-    supervisor = Supervisor(late, no_horse, reporter, store.settings, Shutdown(), Wakeup(), tmp_path / "folder")
+    wakeup = Wakeup()
+    supervisor = Supervisor(late, no_horse, reporter, store.settings, Shutdown(), wakeup, tmp_path / "folder")
     ending = supervisor.run()
+    wakeup.close()
     assert ending
     assert (Event.SUSPEND, Reason.HEARTBEAT_LOST) == (ending.event, ending.reason)

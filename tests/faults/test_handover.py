@@ -84,7 +84,7 @@ def test_cancelled_between_submit_and_start(client: Client, fleet: Fleet, trace:
 
 
 def test_cancelled_at_any_moment(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
-    """From just submitted to just ended: one final state, the person was told the truth, and what never ran never ran."""
+    """From just submitted to just ended: there is one final state, and the person was told the truth."""
     serving(workers=2)
     moments = random.Random(SEED)
     outcomes: dict[str, str] = {}

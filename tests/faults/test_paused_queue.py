@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 def test_nothing_starts_and_nothing_is_stranded(
     serving: Callable[..., None], server: RedisServer, client: Client, fleet: Fleet, tmp_path: Path, end: Path
 ) -> None:
-    """Idle workers take none, a retry, a killed worker's task and a schedule's run wait, over a restart of everything."""
+    """Idle workers take none; a retry, a dead worker's task and a schedule's run wait, over a restart of everything."""
     serving(workers=3)
     kept, lost, waiting = tmp_path / "kept", tmp_path / "lost", tmp_path / "waiting"
     living, orphan = (

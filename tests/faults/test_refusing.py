@@ -102,7 +102,7 @@ def behind_a_proxy(stage: Scene, redis_server: RedisServer) -> Iterator[tuple[Pr
 
 @each_verb
 def test_a_full_redis_that_forgot_the_scripts(stage: Scene, carrier: Carrier) -> None:
-    """Both at once: what is there goes on, what only adds is refused whole, and loading a script is no trouble (B54)."""
+    """What is there goes on, what only adds is refused whole, and loading a script is no trouble (B54)."""
     set_up(stage, carrier)
     before = snapshot(stage.redis)
     stage.redis.script_flush("SYNC")

@@ -16,9 +16,7 @@ SEED = 3
 LEASE = float(QUICK["GHOSTLESS_LEASE"])
 
 
-def test_slow_writes_and_a_slow_redis(
-    serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path
-) -> None:
+def test_slow_writes_and_a_slow_redis(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
     """Writes that pause for a moment all the time, then all commands for more than two leases just after a submit.
 
     With four workers and a sweep each 100 ms no task is swept, failed or started twice.

@@ -5,6 +5,7 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.errors import TaskNotFound
 from ghostless.jobs.failure import describe_error
 from ghostless.jobs.messages import Ending
+from ghostless.jobs.settings import Settings
 from ghostless.statemachine import Event, Policy, Reason, State
 from redis import Redis
 from scripts.seeding import BY_WORKER, ID, Scene, claimed, finish, put, scene, submission, wish
@@ -65,9 +66,9 @@ def test_a_chatty_task_keeps_its_whole_history(redis: Redis) -> None:
     assert [] == audit(redis, stage.keys, [ID])
 
 
-def test_wishes_for_unknown_tasks_leave_no_trace(redis: Redis, client: Client) -> None:
+def test_wishes_for_unknown_tasks_leave_no_trace(redis: Redis, settings: Settings) -> None:
     """A thousand cancels of ids that nobody has write nothing."""
-    before = snapshot(redis)
+    client, before = Client(settings, redis), snapshot(redis)
     for number in range(1000):
         try:
             client.cancel(f"nobody{number}")

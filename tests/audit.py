@@ -12,7 +12,7 @@ e  its history replays through the transition table to its present state
 f  its side effects happened at most once an attempt, and each further attempt is in the history with its reason
 g  no key without TTL but those the design lists
 h  the ledger holds: submitted = live + final + purged
-i  nothing is left of a finished attempt: `leftovers`
+i  nothing is left of finished attempts, neither processes nor folders: those that a test names
 """
 
 from collections import Counter
@@ -57,11 +57,14 @@ def audit(
     purged: Iterable[str] = (),
     effects: Mapping[str, Sequence[int]] | None = None,
     quarantined: int = 0,
+    pids: Iterable[int] = (),
+    folders: Iterable[Path] = (),
 ) -> list[str]:
     """Return every violation in the database; an empty list when all is well.
 
     `accepted` are the ids that the clients saw accepted, `purged` those that may be gone without a tombstone,
-    `effects` the attempts in which a task's side effect happened, `quarantined` the damaged members expected.
+    `effects` the attempts in which a task's side effect happened, `quarantined` the damaged members expected,
+    `pids` and `folders` what must be gone since its attempt is over.
     """
     picture = _look(redis, keys)
     held = len(picture.quarantine)
@@ -77,10 +80,11 @@ def audit(
             found.append(f"a: {task_id} is damaged: {error!r} in {task}")
     for task_id, attempts in (effects or {}).items():
         found += _done_once(picture, task_id, attempts)
-    return [*found, *_owned(picture, keys), *_allowed_keys(picture, keys), *_added_up(picture)]
+    found += [*_owned(picture, keys), *_allowed_keys(picture, keys), *_added_up(picture)]
+    return found + _leftovers(pids, folders)
 
 
-def leftovers(pids: Iterable[int] = (), folders: Iterable[Path] = ()) -> list[str]:
+def _leftovers(pids: Iterable[int], folders: Iterable[Path]) -> list[str]:
     """Return the processes that still live, zombies included, and the folders that still exist."""
     found = [f"i: process {pid} lives: {_described(pid)}" for pid in pids if psutil.pid_exists(pid)]
     return found + [f"i: folder {folder} exists" for folder in folders if folder.exists()]

@@ -62,9 +62,7 @@ class Rider:
         """Return all frames about an attempt, up to its end."""
         return [frame for frame in self.until(*ENDINGS) if "attempt" in frame]
 
-    def start(
-        self, name: str, attempt: int = 1, checkpoint: Any = None, lease: float = 300.0, **params: Any
-    ) -> None:
+    def start(self, name: str, attempt: int = 1, checkpoint: Any = None, lease: float = 300.0, **params: Any) -> None:
         """Order a task, without waiting for anything."""
         tmpdir = self.folder / f"tmp{attempt}"
         tmpdir.mkdir(exist_ok=True)

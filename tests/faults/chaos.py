@@ -10,20 +10,22 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from audit import audit
 from faults.chaos_faults import FAULTS, Target
-from faults.chaos_report import Report, effects, overlaps
+from faults.chaos_report import Death, Report, effects, overlaps
 from fleet import QUICK, Fleet
-from ghostless.jobs.client import Client
+from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.connection import connect
 from ghostless.jobs.errors import GhostlessError, RedisFull, RedisRefused, RedisUnavailable
+from ghostless.jobs.model import Task
 from ghostless.jobs.settings import Settings
-from ghostless.statemachine import FINAL, LOSSES, RUNNING, Event, State
+from ghostless.statemachine import FINAL, LOSSES, Event, State
 from redis.exceptions import RedisError
 from redis_server import RedisServer
 
@@ -51,7 +53,7 @@ class Chaos:
     accepted: dict[str, str] = field(default_factory=dict)  # id -> kind
     cancelled: set[str] = field(default_factory=set)  # whose cancel was answered "moved"
     faults: Counter[str] = field(default_factory=Counter)
-    deaths: list[tuple[str, float]] = field(default_factory=list)  # task, time of its process' death
+    deaths: list[Death] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -103,10 +105,11 @@ class Chaos:
         while time.monotonic() < ends_at:
             fault = self.chance.choice(FAULTS)
             self.faults[fault.__name__] += 1
-            held = self._held() if fault.__name__.startswith("kill_") else []
-            now = time.time()
+            kills = fault.__name__.startswith("kill_")
+            held = self._held() if kills else {}
+            self.target.hit, now = 0, time.time()
             undo = _attempted(lambda fault=fault: fault(self.target))
-            self.deaths += [(task_id, now) for task_id in held]
+            self.deaths += [Death(fault.__name__, task_id, now) for task_id in held.get(self.target.hit, [])]
             if undo:
                 undoings.append((time.monotonic() + undo[0], undo[1]))
             until = time.monotonic() + 1
@@ -117,13 +120,14 @@ class Chaos:
         for _, undo in undoings:
             _insist(undo)
 
-    def _held(self) -> list[str]:
-        try:
-            with connect(self.settings) as redis:
-                keys = Client(self.settings, redis).store.keys
-                return [task_id for state in RUNNING for task_id in redis.zrange(keys.state(state), 0, -1)]
-        except RedisError:
-            return []
+    def _held(self) -> dict[int, list[str]]:
+        """Return the tasks that run, by the pid of their worker, which stands in its name."""
+        held: dict[int, list[str]] = {}
+        with suppress(GhostlessError), connect(self.settings) as redis:
+            for task in Client(self.settings, redis).list(Filter(state=State.PROCESSING)).tasks:
+                if isinstance(task, Task) and task.worker_id:
+                    held.setdefault(int(task.worker_id.split("-")[-2]), []).append(task.id)
+        return held
 
     # People
 
@@ -195,23 +199,20 @@ class Chaos:
                         if state is not self._due_end(task_id)],
             stale_writes=stale,
             draining=draining,
-            **self._deaths(client),
+            deaths=list(self._told(client)),
         )  # fmt: skip
 
     def _due_end(self, task_id: str) -> State:
         return State.CANCELLED if task_id in self.cancelled else State.SUCCESS
 
-    def _deaths(self, client: Client) -> dict[str, list[float]]:
-        """Return how long it took until a death was in the history, and until the task ran again."""
-        noticed, restarted = [], []
-        for task_id, died_at in self.deaths:
-            later = [entry for entry in client.history(task_id) if entry.at / 1000 > died_at]
+    def _told(self, client: Client) -> Iterator[Death]:
+        """Yield the deaths of which the history tells, with how long it took to notice and to run the task again."""
+        for death in self.deaths:
+            later = [entry for entry in client.history(death.task_id) if entry.at / 1000 > death.at]
             ends = [entry.at / 1000 for entry in later if entry.reason in LOSSES]
             starts = [entry.at / 1000 for entry in later if entry.event == Event.START]
             if ends and starts and ends[0] <= starts[0]:
-                noticed.append(ends[0] - died_at)
-                restarted.append(starts[0] - died_at)
-        return {"noticed": noticed, "restarted": restarted}
+                yield replace(death, noticed=ends[0] - death.at, restarted=starts[0] - death.at)
 
     def close(self) -> list[str]:
         """End every process; return what outlived it."""

@@ -26,6 +26,7 @@ class Target:
     workers: dict[str, Process]
     watchdogs: dict[str, Process]
     chance: random.Random
+    hit: int = 0  # pid of the worker that the last fault was for
 
     def redis(self) -> Redis:
         """Return an operator's connection."""
@@ -33,7 +34,9 @@ class Target:
 
     def worker(self) -> Process:
         """Return some worker."""
-        return self.chance.choice(list(self.workers.values()))
+        chosen = self.chance.choice(list(self.workers.values()))
+        self.hit = chosen.pid
+        return chosen
 
 
 def kill_worker(target: Target) -> None:

@@ -18,9 +18,20 @@ SHOWN = 20
 """Violations of each kind that are shown."""
 
 
+@dataclass(frozen=True)
+class Death:
+    """The SIGKILL of what ran a task, and the seconds until it was noticed, and until the task ran again."""
+
+    fault: str
+    task_id: str
+    at: float
+    noticed: float = 0.0
+    restarted: float = 0.0
+
+
 @dataclass
 class Report:
-    """What a run found out. Times are seconds, from the SIGKILL of what ran a task."""
+    """What a run found out."""
 
     accepted: int
     faults: Counter[str]
@@ -29,9 +40,8 @@ class Report:
     overlaps: list[str]
     wrong_ends: list[str]
     stale_writes: int
-    draining: float  # until everything was over, after the last fault
-    noticed: list[float]  # until the history told of it
-    restarted: list[float]  # until its next attempt began
+    draining: float  # seconds until everything was over, after the last fault
+    deaths: list[Death]
     left: list[str] = field(default_factory=list)  # processes that outlived the run
 
     @property
@@ -42,6 +52,13 @@ class Report:
     def _broken(self) -> list[str]:
         kinds = (self.violations, self.overlaps, self.wrong_ends, self.left)
         return [what for kind in kinds for what in kind[:SHOWN]]
+
+    def _told_of(self, fault: str) -> list[str]:
+        deaths = [death for death in self.deaths if death.fault == fault]
+        return [
+            f"{fault:17} noticed after {_spread([death.noticed for death in deaths])}",
+            f"{'':17} ran again after {_spread([death.restarted for death in deaths])}",
+        ]
 
     def __str__(self) -> str:
         lost = sum(violation.startswith("a:") for violation in self.violations)
@@ -57,17 +74,14 @@ class Report:
             f"audit violations  {len(self.violations)}",
             f"left behind       {len(self.left)}",
             f"stale writes      {self.stale_writes} refused",
-            f"death to notice   {_spread(self.noticed)}",
-            f"death to restart  {_spread(self.restarted)}",
             f"draining          {self.draining:.1f} s",
+            *(line for fault in sorted({death.fault for death in self.deaths}) for line in self._told_of(fault)),
         ]
         return "\n".join([*lines, *self._broken()])
 
 
 def _spread(seconds: list[float]) -> str:
-    if len(seconds) < 2:
-        return f"{len(seconds)} seen"
-    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+    cuts = statistics.quantiles(seconds * 2, n=100, method="inclusive")  # doubled, since one alone has none
     return f"p50 {cuts[49]:.1f} s, p99 {cuts[98]:.1f} s, max {max(seconds):.1f} s ({len(seconds)} seen)"
 
 

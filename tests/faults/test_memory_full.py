@@ -19,7 +19,7 @@ def test_running_work_ends_at_a_full_redis(
     serving: Callable[..., None], client: Client, fleet: Fleet, tmp_path: Path, end: Path
 ) -> None:
     """What runs ends, retries, is cancelled, paused and taken over as ever; only new work is refused, and told so."""
-    serving(workers=6)
+    serving(workers=5)
     kept, lost = tmp_path / "kept", tmp_path / "lost"
     finishing = client.submit("life.busy", {"trace": f"{tmp_path}/finishing", "seconds": 1.0}).task_id
     failing = client.submit("life.flaky", {"trace": f"{tmp_path}/failing"}, delay=1.0).task_id

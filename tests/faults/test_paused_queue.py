@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 def test_nothing_starts_and_nothing_is_stranded(
     serving: Callable[..., None], server: RedisServer, client: Client, fleet: Fleet, tmp_path: Path, end: Path
 ) -> None:
-    """Idle workers take none; a retry, a dead worker's task and a schedule's run wait, over a restart of everything."""
+    """Idle workers take none; what is due, lost or scheduled meanwhile waits, over a restart of everything."""
     serving(workers=3)
     kept, lost, waiting = tmp_path / "kept", tmp_path / "lost", tmp_path / "waiting"
     living, orphan = (
@@ -26,17 +26,18 @@ def test_nothing_starts_and_nothing_is_stranded(
     )
     for trace in (kept, lost):
         running(trace)
-    retried = client.submit("life.flaky", {"trace": str(waiting)}, delay=0.3).task_id
+    for _ in range(2):
+        client.pause_queue("default")
+    due = client.submit("life.once", {"trace": str(waiting)}, delay=0.3).task_id
     schedule = Schedule("often", "life.once", Recurrence(every=1_000), {"trace": str(waiting)}, overlap="skip")
     client.schedules.put(schedule)
     fleet.start("scheduler", "--interval", "0.1")
-    for _ in range(2):
-        client.pause_queue("default")
     ids = [client.submit("life.once", {"trace": str(waiting)}).task_id for _ in range(10)]
     owner(client, fleet, orphan).kill()
     ended(client, orphan, "PENDING")
-    ended(client, retried, "PENDING")
+    ended(client, due, "PENDING")
     eventually(lambda: assert_scheduled(client))
+    assert client.get(living).attempt == 1, "a worker that is at it keeps its lease"
     for worker in fleet.processes[1:4]:
         if worker.poll() is None and worker is not owner(client, fleet, living):
             worker.kill()
@@ -45,7 +46,6 @@ def test_nothing_starts_and_nothing_is_stranded(
     fleet.worker("default", name="newcomer", tasks="lifecycle")
     eventually(lambda: assert_member(client, "newcomer"), seconds=20)
     assert client.queues()["default"] == "paused"
-    assert client.get(living).attempt == 1, "a worker that is at it keeps its lease"
     assert not waiting.exists()
     client.schedules.remove("often")
     client.resume_queue("default")
@@ -53,7 +53,7 @@ def test_nothing_starts_and_nothing_is_stranded(
     begun(lost, 2)
     end.touch()
     everything = [task.id for task in client.list(Filter(), limit=100).tasks]
-    assert {living, orphan, retried, *ids} < set(everything)
+    assert {living, orphan, due, *ids} < set(everything)
     for task_id in everything:
         ended(client, task_id, "SUCCESS")
     assert_clean(client, fleet, *everything)

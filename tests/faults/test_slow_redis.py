@@ -24,7 +24,7 @@ def test_slow_writes_and_a_slow_redis(serving: Callable[..., None], client: Clie
     serving(workers=4)
     redis, moments = client.store.redis, random.Random(SEED)
     ids = []
-    for _ in range(300):
+    for _ in range(150):
         ids.append(client.submit("life.once", {"trace": str(trace)}).task_id)
         if moments.random() < 0.1:
             redis.execute_command("CLIENT", "PAUSE", 50, "WRITE")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from audit import audit
 from flask.testing import FlaskClient
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
@@ -27,14 +28,12 @@ FORBIDDEN = {"keys", "sort", "hvals", "hkeys", "zrange", "lrange", "smove", "sca
 
 @pytest.fixture
 def crowd(redis: Redis) -> Iterator[Scene]:
-    """Eight thousand tasks, of which fifty have no record and fifty params that are no JSON."""
+    """Eight thousand tasks."""
     stage = scene(redis)
     for first in range(0, NUMBER, AT_ONCE):
         stage.store.submit_many(
             [submission(f"t{number}", Policy(retention=1)) for number in range(first, first + AT_ONCE)]
         )
-    redis.delete(*(stage.keys.task(f"t{number}") for number in range(DAMAGED)))
-    redis.mset({stage.keys.params(f"t{number}"): b"\xff{" for number in range(DAMAGED, 2 * DAMAGED)})
     redis.config_set("slowlog-log-slower-than", SLOW)
     yield stage
     redis.config_set("slowlog-log-slower-than", 10_000)
@@ -42,7 +41,10 @@ def crowd(redis: Redis) -> Iterator[Scene]:
 
 @pytest.fixture
 def web(crowd: Scene, settings: Settings) -> FlaskClient:
-    """The API, asked without sockets."""
+    """The API, asked without sockets; fifty of the tasks have no record, and fifty params that are no JSON."""
+    names = [f"t{number}" for number in range(2 * DAMAGED)]
+    crowd.redis.delete(*(crowd.keys.task(task_id) for task_id in names[:DAMAGED]))
+    crowd.redis.mset({crowd.keys.params(task_id): b"\xff{" for task_id in names[DAMAGED:]})
     return create_app(client=Client(settings, crowd.redis)).test_client()
 
 
@@ -88,3 +90,4 @@ def test_sweeps_are_bounded(crowd: Scene) -> None:
     assert len(slow) >= FINAL / 100
     assert sorted(slow)[len(slow) // 2] == 0
     assert redis.hget(crowd.keys.ledger, "purged") == str(FINAL)
+    assert [] == audit(redis, crowd.keys, [f"t{number}" for number in range(NUMBER)])

@@ -320,6 +320,8 @@ def test_invalid_params_name_every_fault(horse: Rider) -> None:
         ("lambda", "result: expected JSON, got function"),
         ("key", "a key of result: expected JSON, got tuple"),
         ("file", "result: expected JSON, got _io.TextIOWrapper"),
+        ("generator", "result: expected JSON, got generator"),
+        ("bytes", "result: expected JSON, got bytes"),
         ("unspeakable", "result.images[0]: expected JSON, got handlers.Unspeakable"),
         ("unspeakable key", "a key of result: expected JSON, got handlers.Unspeakable"),
     ],

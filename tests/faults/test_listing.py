@@ -13,14 +13,14 @@ from ghostless.statemachine import Policy
 from redis import Redis
 from scripts.seeding import QUEUE, TYPE, Scene, scene, submission
 
-NUMBER, DAMAGED, FINAL, AT_ONCE = 8_000, 50, 1_000, 1_000
+NUMBER, DAMAGED, FINAL, AT_ONCE = 5_000, 50, 1_000, 1_000
 SLOW = 20_000
 """Microseconds that no single command may take."""
 
 PLACES = (
     *("/api/stats", "/api/queues", "/api/types", "/api/workers", "/api/schedules", "/api/tasks?limit=500"),
     *("/api/tasks?state=PENDING", f"/api/tasks?queue={QUEUE}", f"/api/tasks?type={TYPE}", "/api/tasks?owner=nobody"),
-    *("/api/tasks/t5000", "/api/tasks/t5000/explain", "/api/tasks/t5000/history"),
+    *("/api/tasks/t2500", "/api/tasks/t2500/explain", "/api/tasks/t2500/history"),
 )
 FORBIDDEN = {"keys", "sort", "hvals", "hkeys", "zrange", "lrange", "smove", "scan"}
 """Commands by which a look at a page would become a look at everything."""
@@ -28,7 +28,7 @@ FORBIDDEN = {"keys", "sort", "hvals", "hkeys", "zrange", "lrange", "smove", "sca
 
 @pytest.fixture
 def crowd(redis: Redis) -> Iterator[Scene]:
-    """Eight thousand tasks."""
+    """Five thousand tasks."""
     stage = scene(redis)
     for first in range(0, NUMBER, AT_ONCE):
         stage.store.submit_many(

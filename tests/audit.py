@@ -138,11 +138,11 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
     }
     singles = {keys.history: "stream", keys.ledger: "hash", keys.quarantine: "hash"}
     for key in sorted(set(redis.scan_iter(count=1000))):
-        kind = str(redis.type(key))
-        if kind == "none" or RQ_NOTE in key:  # gone since it was listed, or rq's own
+        kind, left = str(redis.type(key)), redis.pttl(key)
+        if left == -2 or RQ_NOTE in key:  # gone since it was listed, or rq's own
             continue
         picture.types[key] = kind
-        if redis.pttl(key) == -1:
+        if left == -1:
             picture.without_ttl.add(key)
         if kind == "zset" and key.startswith(keys.prefix):  # rq's registries are rq's
             picture.scores[key] = dict(redis.zrange(key, 0, -1, withscores=True))  # type: ignore[arg-type]

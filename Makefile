@@ -7,7 +7,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test chaos lint clean
+.PHONY: help demo dev test faults chaos lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ dev: $(VENV)/installed-demo ## Run everything here until Ctrl-C; ARGS="--port 80
 
 test: $(VENV)/installed-test ## Run the tests; ARGS="-k demo" chooses
 	$(BIN)/python -m pytest $(ARGS)
+
+faults: $(VENV)/installed-test ## Try every fault of docs/faults.md that needs a test of its own, chaos included
+	$(BIN)/python -m pytest tests/faults $(ARGS)
 
 chaos: $(VENV)/installed-test ## Break things at random for a while; SECONDS=60 SEED=7
 	PYTHONPATH=tests $(BIN)/python -m faults.chaos --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))

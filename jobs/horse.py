@@ -69,6 +69,7 @@ class Horse:
         return True
 
     def _run(self, runner: Runner, attempt: Attempt, order: Frame) -> None:
+        self._lease.wait_until_it_runs()  # this process may have been frozen since the order came
         signal.signal(signal.SIGUSR1, self._interrupt)  # user code may have taken it
         ending = runner.run(attempt, order)
         self._current = None  # before the worker hears of the end, and orders the next

@@ -153,6 +153,16 @@ class Reporter(threading.Thread):
                 self._beat_due = 0.0
                 self._changed.notify_all()
 
+    def renew(self, patience: float) -> bool:
+        """Renew the lease now, and wait at most `patience` seconds for that; tell whether it is renewed."""
+        with self._changed:
+            before = self.renewed_at
+            self._beat_due = 0.0
+            self._changed.notify_all()
+            return (
+                self._changed.wait_for(lambda: self.is_lost or self.renewed_at > before, patience) and not self.is_lost
+            )
+
     def beat_soon(self) -> None:
         """Beat now: something about the worker has changed that others should see."""
         with self._changed:

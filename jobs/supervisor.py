@@ -77,6 +77,8 @@ _ENDINGS: Mapping[str, tuple[Event, Reason, str]] = {
 _STRENGTH = {"pause": 0, "shutdown": 1, "timeout": 2, "stall": 2, "cancel": 3, "lease": 4}
 """A stronger reason to stop replaces a weaker one that is under way."""
 
+_NOT_BEGUN = Ending(Event.SUSPEND, Reason.HEARTBEAT_LOST, "its lease was over before the handler could begin")
+
 _WISHED_BY_STATE = {State.CANCELLING: "cancel", State.PAUSING: "pause"}
 
 
@@ -106,6 +108,9 @@ class Supervisor:
         self.reporter.hold(held, task.state, self.claimed.asked_at)
         self._told = self.reporter.renewed_at
         try:
+            # Frozen since the claim, or Redis took its time with it: others may run the task by now.
+            if time.monotonic() >= self._lease_ends_at() and not self.reporter.renew(self.settings.beat):
+                return None if self.reporter.is_lost else _NOT_BEGUN
             self.horse.run(
                 {
                     "task_id": held.task_id,

@@ -88,6 +88,11 @@ class Lease:
                 self._ends_at = until
                 self._changed.notify()
 
+    def wait_until_it_runs(self) -> None:
+        """Return when the lease is not over; one that is, and stays so, ends this process instead."""
+        with self._changed:
+            self._changed.wait_for(lambda: time.monotonic() < self._ends_at)
+
     def rest(self) -> None:
         """Wait for no word: no handler runs."""
         with self._changed:

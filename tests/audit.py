@@ -13,7 +13,7 @@ e  its history replays through the transition table to its present state
 f  its side effects happened at most once an attempt, and each further attempt is in the history with its reason
 g  no key without TTL but those the design lists
 h  the ledger holds: submitted = live + final + purged
-i  nothing is left of a finished attempt: `leftovers`
+i  nothing is left of finished attempts, neither processes nor folders: those that a test names
 """
 
 from collections import Counter
@@ -70,11 +70,14 @@ def audit(
     purged: Iterable[str] = (),
     effects: Mapping[str, Sequence[int]] | None = None,
     quarantined: int = 0,
+    pids: Iterable[int] = (),
+    folders: Iterable[Path] = (),
 ) -> list[str]:
     """Return every violation in the database; an empty list when all is well.
 
     `accepted` are the ids that the clients saw accepted, `purged` those that may be gone without a tombstone,
-    `effects` the attempts in which a task's side effect happened, `quarantined` the damaged members expected.
+    `effects` the attempts in which a task's side effect happened, `quarantined` the damaged members expected,
+    `pids` and `folders` what must be gone since its attempt is over.
     """
     picture = _look(redis, keys)
     held = len(picture.quarantine)
@@ -90,10 +93,11 @@ def audit(
             found.append(f"a: {task_id} is damaged: {error!r} in {task}")
     for task_id, attempts in (effects or {}).items():
         found += _done_once(picture, task_id, attempts)
-    return [*found, *_owned(picture, keys), *_allowed_keys(picture, keys), *_added_up(picture)]
+    found += [*_owned(picture, keys), *_allowed_keys(picture, keys), *_added_up(picture)]
+    return found + _leftovers(pids, folders)
 
 
-def leftovers(pids: Iterable[int] = (), folders: Iterable[Path] = ()) -> list[str]:
+def _leftovers(pids: Iterable[int], folders: Iterable[Path]) -> list[str]:
     """Return the processes that still live, zombies included, and the folders that still exist."""
     found = [f"i: process {pid} lives: {_described(pid)}" for pid in pids if psutil.pid_exists(pid)]
     return found + [f"i: folder {folder} exists" for folder in folders if folder.exists()]
@@ -151,11 +155,11 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
     }
     singles = {keys.history: "stream", keys.ledger: "hash", keys.quarantine: "hash"}
     for key in sorted(set(redis.scan_iter(count=1000))):
-        kind = str(redis.type(key))
-        if kind == "none" or RQ_NOTE in key:  # gone since it was listed, or rq's own
+        kind, left = str(redis.type(key)), redis.pttl(key)
+        if left == -2 or RQ_NOTE in key:  # gone since it was listed, or rq's own
             continue
         picture.types[key] = kind
-        if redis.pttl(key) == -1:
+        if left == -1:
             picture.without_ttl.add(key)
         is_index = key.startswith(keys.prefix) and not key.startswith(keys.alert_window(""))
         if kind == "zset" and is_index:  # rq's registries are rq's

@@ -137,6 +137,8 @@ def result(ctx: Context, what: str) -> Any:
         "lambda": lambda: None,
         "key": {(1, 2): 3},
         "file": sys.stdin,
+        "generator": (number for number in range(3)),
+        "bytes": bytes(200 << 20),
         "unspeakable": {"images": [Unspeakable()]},
         "unspeakable key": {Unspeakable(): 1},
     }[what]

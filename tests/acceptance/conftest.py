@@ -4,12 +4,12 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from audit import audit, leftovers
+from audit import audit
 from fleet import QUICK, Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
@@ -243,14 +243,20 @@ def assert_gone(*pids: int) -> None:
     assert [] == [pid for pid in pids if is_running(pid)]
 
 
-def assert_clean(client: Client, fleet: Fleet, *task_ids: str) -> None:
-    """Check the database against the audit, and that no temporary folder of an attempt stays."""
-    with connect(client.settings) as redis:
-        assert audit(redis, client.store.keys, task_ids) == []
+def assert_clean(
+    client: Client, fleet: Fleet, *task_ids: str, effects: Mapping[str, Sequence[int]] | None = None
+) -> None:
+    """Check everything against the audit; `effects` are the attempts in which each task's side effect happened."""
     eventually(lambda: assert_no_folder_left(fleet))
+    with connect(client.settings) as redis:
+        assert audit(redis, client.store.keys, task_ids, effects=effects, folders=folders_of_attempts(fleet)) == []
 
 
 def assert_no_folder_left(fleet: Fleet) -> None:
     """Check that no attempt has a temporary folder; a killed worker's are removed by the others."""
-    folders = [folder for folder in fleet.temporary.glob("ghostless-*/worker-*/*") if folder.is_dir()]
-    assert leftovers(folders=folders) == []
+    assert folders_of_attempts(fleet) == []
+
+
+def folders_of_attempts(fleet: Fleet) -> list[Path]:
+    """Return the temporary folders of attempts that are there."""
+    return [folder for folder in fleet.temporary.glob("ghostless-*/worker-*/*") if folder.is_dir()]

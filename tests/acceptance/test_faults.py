@@ -110,6 +110,7 @@ def test_a_horse_that_dies_at_a_full_redis(
 ) -> None:
     """A worker outlives the death of its horse while Redis is at its memory limit, and goes on afterwards."""
     serving()
+    eventually(lambda: expect(client.workers()))  # one that only starts ends at a full Redis, and says so
     with connect(client.settings) as redis:
         redis.config_set("maxmemory", 1)
         horse = horse_of(fleet.processes[1])

@@ -5,37 +5,33 @@
 
 import argparse
 import random
-import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from audit import audit
 from faults.chaos_faults import FAULTS, Target
+from faults.chaos_report import Death, Report, effects, overlaps
 from fleet import QUICK, Fleet
-from ghostless.jobs.client import Client
+from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.connection import connect
 from ghostless.jobs.errors import GhostlessError, RedisFull, RedisRefused, RedisUnavailable
+from ghostless.jobs.model import Task
 from ghostless.jobs.settings import Settings
-from ghostless.statemachine import FINAL, RUNNING, Event, State
+from ghostless.statemachine import FINAL, LOSSES, Event, State
 from redis.exceptions import RedisError
 from redis_server import RedisServer
 
 WORKERS, WATCHDOGS = 3, 2
 PAUSE = 0.15
 """Seconds between two submits."""
-
-FROZEN = 0.75 * float(QUICK["GHOSTLESS_LEASE"])
-"""Seconds between two notes of an attempt that was frozen."""
-
-LAST_MOMENTS = 0.3
-"""Seconds that a thawed process may go on until it ends itself."""
 
 KINDS = ("quick", "quick", "long", "failing", "cancelled", "paused")
 PARAMS: dict[str, dict[str, Any]] = {
@@ -48,49 +44,6 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 
 @dataclass
-class Report:
-    """What a run found out."""
-
-    accepted: int
-    faults: Counter[str]
-    states: Counter[str]
-    violations: list[str]
-    overlaps: list[str]
-    wrong_ends: list[str]
-    stale_writes: int
-    restarts: list[float]  # seconds from the death of a task's process to its next attempt
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether every promise held."""
-        return not (self.violations or self.overlaps or self.wrong_ends)
-
-    def __str__(self) -> str:
-        lost = sum(violation.startswith("a:") for violation in self.violations)
-        illegal = sum(violation.startswith("e:") for violation in self.violations)
-        lines = [
-            f"faults            {dict(sorted(self.faults.items()))}",
-            f"accepted          {self.accepted}",
-            f"ended             {dict(sorted(self.states.items()))}",
-            f"lost              {lost}",
-            f"illegal histories {illegal}",
-            f"overlaps          {len(self.overlaps)}",
-            f"wrong ends        {len(self.wrong_ends)}",
-            f"audit violations  {len(self.violations)}",
-            f"stale writes      {self.stale_writes} refused",
-            f"death to restart  {_spread(self.restarts)}",
-        ]
-        return "\n".join([*lines, *self.violations[:20], *self.overlaps[:20], *self.wrong_ends[:20]])
-
-
-def _spread(seconds: list[float]) -> str:
-    if len(seconds) < 2:
-        return f"{len(seconds)} seen"
-    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
-    return f"p50 {cuts[49]:.1f} s, p99 {cuts[98]:.1f} s, max {max(seconds):.1f} s ({len(seconds)} seen)"
-
-
-@dataclass
 class Chaos:
     """One run in one folder."""
 
@@ -100,7 +53,7 @@ class Chaos:
     accepted: dict[str, str] = field(default_factory=dict)  # id -> kind
     cancelled: set[str] = field(default_factory=set)  # whose cancel was answered "moved"
     faults: Counter[str] = field(default_factory=Counter)
-    deaths: list[tuple[str, float]] = field(default_factory=list)  # task, time of its process' death
+    deaths: list[Death] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -127,8 +80,9 @@ class Chaos:
             self._stop.set()
             for person in people:
                 person.join()
+        began = time.monotonic()
         self._await_ends()
-        return self._report()
+        return self._report(time.monotonic() - began)
 
     def _assert_published(self) -> None:
         if "chaos.work" not in Client(self.settings).types():
@@ -151,10 +105,11 @@ class Chaos:
         while time.monotonic() < ends_at:
             fault = self.chance.choice(FAULTS)
             self.faults[fault.__name__] += 1
-            held = self._held() if fault.__name__.startswith("kill_") else []
-            now = time.time()
+            kills = fault.__name__.startswith("kill_")
+            held = self._held() if kills else {}
+            self.target.hit, now = 0, time.time()
             undo = _attempted(lambda fault=fault: fault(self.target))
-            self.deaths += [(task_id, now) for task_id in held]
+            self.deaths += [Death(fault.__name__, task_id, now) for task_id in held.get(self.target.hit, [])]
             if undo:
                 undoings.append((time.monotonic() + undo[0], undo[1]))
             until = time.monotonic() + 1
@@ -165,13 +120,14 @@ class Chaos:
         for _, undo in undoings:
             _insist(undo)
 
-    def _held(self) -> list[str]:
-        try:
-            with connect(self.settings) as redis:
-                keys = Client(self.settings, redis).store.keys
-                return [task_id for state in RUNNING for task_id in redis.zrange(keys.state(state), 0, -1)]
-        except RedisError:
-            return []
+    def _held(self) -> dict[int, list[str]]:
+        """Return the tasks that run, by the pid of their worker, which stands in its name."""
+        held: dict[int, list[str]] = {}
+        with suppress(GhostlessError), connect(self.settings) as redis:
+            for task in Client(self.settings, redis).list(Filter(state=State.PROCESSING)).tasks:
+                if isinstance(task, Task) and task.worker_id:
+                    held.setdefault(int(task.worker_id.split("-")[-2]), []).append(task.id)
+        return held
 
     # People
 
@@ -225,10 +181,12 @@ class Chaos:
                 return
             time.sleep(0.1)
 
-    def _report(self) -> Report:
-        client = Client(self.settings)
+    def _report(self, draining: float) -> Report:
+        client, traces = Client(self.settings), sorted(self.trace.iterdir())
         with connect(self.settings) as redis:
-            violations = audit(redis, client.store.keys, self.accepted)
+            done = {path.name: effects(path) for path in traces}
+            folders = [path for path in self.fleet.temporary.glob("ghostless-*/worker-*/*") if path.is_dir()]
+            violations = audit(redis, client.store.keys, self.accepted, effects=done, folders=folders)
             stale = int(redis.hget(client.store.keys.ledger, "stale_writes") or 0)
         states = {task_id: client.get(task_id).state for task_id in self.accepted}
         return Report(
@@ -236,23 +194,25 @@ class Chaos:
             faults=self.faults,
             states=Counter(map(str, states.values())),
             violations=violations,
-            overlaps=[overlap for path in sorted(self.trace.iterdir()) for overlap in _overlaps(path)],
+            overlaps=[overlap for path in traces for overlap in overlaps(path)],
             wrong_ends=[f"{task_id} ({self.accepted[task_id]}) ended {state}" for task_id, state in states.items()
                         if state is not self._due_end(task_id)],
             stale_writes=stale,
-            restarts=list(self._restarts(client)),
+            draining=draining,
+            deaths=list(self._told(client)),
         )  # fmt: skip
 
     def _due_end(self, task_id: str) -> State:
         return State.CANCELLED if task_id in self.cancelled else State.SUCCESS
 
-    def _restarts(self, client: Client) -> Iterator[float]:
-        for task_id, died_at in self.deaths:
-            starts = [entry.at / 1000 for entry in client.history(task_id) if entry.event == Event.START]
-            later = [at for at in starts if at > died_at]
-            ended = [entry for entry in client.history(task_id) if entry.reason in ("heartbeat_lost", "crashed")]
-            if later and any(died_at < entry.at / 1000 <= later[0] for entry in ended):
-                yield later[0] - died_at
+    def _told(self, client: Client) -> Iterator[Death]:
+        """Yield the deaths of which the history tells, with how long it took to notice and to run the task again."""
+        for death in self.deaths:
+            later = [entry for entry in client.history(death.task_id) if entry.at / 1000 > death.at]
+            ends = [entry.at / 1000 for entry in later if entry.reason in LOSSES]
+            starts = [entry.at / 1000 for entry in later if entry.event == Event.START]
+            if ends and starts and ends[0] <= starts[0]:
+                yield replace(death, noticed=ends[0] - death.at, restarted=starts[0] - death.at)
 
     def close(self) -> list[str]:
         """End every process; return what outlived it."""
@@ -287,40 +247,15 @@ def _insist(call: Callable[[], Any]) -> Any:
             time.sleep(0.1)
 
 
-def _overlaps(trace: Path) -> Iterator[str]:
-    """Tell which attempts of a task ran at the same time as a later one."""
-    notes: dict[int, list[float]] = {}
-    for line in trace.read_text().splitlines():
-        attempt, at = line.split()
-        notes.setdefault(int(attempt), []).append(float(at))
-    ran = {attempt: (times[0], _last_run(times)) for attempt, times in notes.items()}
-    for earlier in ran:
-        for later in ran:
-            if earlier < later and ran[earlier][1] > ran[later][0]:
-                yield f"overlap: attempt {earlier} of {trace.name} still ran when attempt {later} began"
-
-
-def _last_run(times: list[float]) -> float:
-    """Return when an attempt noted something last.
-
-    A process that was frozen for longer than its lease may note once or twice more before it ends itself: the last
-    moments after such a pause do not count, as long as they are moments.
-    """
-    for index in range(len(times) - 1, 0, -1):
-        if times[index] - times[index - 1] > FROZEN:
-            return times[index - 1] if times[-1] - times[index] < LAST_MOMENTS else times[-1]
-    return times[-1]
-
-
 def run(folder: Path, seconds: float, seed: int) -> Report:
     """Run chaos in a folder and return what it found."""
     chaos = Chaos(folder, seconds, seed)
     try:
-        return chaos.run()
+        report = chaos.run()
     finally:
         left = chaos.close()
-        if left:
-            print("\n".join(left), file=sys.stderr)
+    report.left = left
+    return report
 
 
 def main() -> int:

@@ -26,6 +26,7 @@ class Target:
     workers: dict[str, Process]
     watchdogs: dict[str, Process]
     chance: random.Random
+    hit: int = 0  # pid of the worker that the last fault was for
 
     def redis(self) -> Redis:
         """Return an operator's connection."""
@@ -33,7 +34,9 @@ class Target:
 
     def worker(self) -> Process:
         """Return some worker."""
-        return self.chance.choice(list(self.workers.values()))
+        chosen = self.chance.choice(list(self.workers.values()))
+        self.hit = chosen.pid
+        return chosen
 
 
 def kill_worker(target: Target) -> None:
@@ -69,6 +72,13 @@ def freeze_worker(target: Target) -> Undo:
     worker = target.worker()
     worker.send_signal(signal.SIGSTOP)
     return 2.5, lambda: worker.send_signal(signal.SIGCONT)
+
+
+def freeze_watchdog(target: Target) -> Undo:
+    """SIGSTOP a watchdog."""
+    watchdog = target.chance.choice(list(target.watchdogs.values()))
+    watchdog.send_signal(signal.SIGSTOP)
+    return 2.5, lambda: watchdog.send_signal(signal.SIGCONT)
 
 
 def freeze_worker_and_horse(target: Target) -> Undo:
@@ -135,6 +145,11 @@ def crash_redis(target: Target) -> None:
     target.server.start()
 
 
+def restart_redis(target: Target) -> None:
+    """End Redis as an operator does, and start it again."""
+    target.server.restart()
+
+
 def read_only(target: Target) -> Undo:
     """Make Redis a replica of nobody for a second."""
     with target.redis() as redis:
@@ -160,6 +175,8 @@ def full(target: Target) -> Undo:
 
 
 FAULTS: tuple[Callable[[Target], Undo | None], ...] = (
-    *(kill_worker, kill_horse, kill_watchdog, redeploy, redeploy_in_haste, freeze_worker, freeze_worker_and_horse),
-    *(cut, cut_hints, slow_writes, slow_redis, sleeping_redis, flush_scripts, crash_redis, read_only, full),
+    *(kill_worker, kill_horse, kill_watchdog, redeploy, redeploy_in_haste),
+    *(freeze_worker, freeze_worker_and_horse, freeze_watchdog),
+    *(cut, cut_hints, slow_writes, slow_redis, sleeping_redis, flush_scripts),
+    *(crash_redis, restart_redis, read_only, full),
 )

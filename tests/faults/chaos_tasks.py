@@ -1,5 +1,6 @@
 """The handler of a chaos run: it notes when it runs, so that overlapping attempts cannot hide."""
 
+import os
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def work(ctx: Context, trace: Path, seconds: float, failures: int = 0) -> int:
     done: float = ctx.resumed_from or 0.0
     with (trace / ctx.task_id).open("a", buffering=1) as file:
         while True:
-            file.write(f"{ctx.attempt} {time.monotonic():.4f}\n")
+            file.write(f"{ctx.attempt} {os.getpid()} {time.monotonic():.4f}\n")
             ctx.progress(min(1.0, done / seconds) if seconds else 1.0)
             if ctx.attempt <= failures:
                 raise ConnectionError(f"attempt {ctx.attempt} is to fail")

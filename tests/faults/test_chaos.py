@@ -9,7 +9,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def test_chaos(tmp_path: Path) -> None:
-    """Whatever dies or blinks for twenty seconds: nothing is lost or doubled, and every history is legal."""
-    report = run(tmp_path, seconds=20, seed=7)
-    assert report.is_clean, str(report)
-    assert report.accepted > 20
+    """Whatever dies or blinks for a minute: nothing is lost, doubled or left behind, and every history is legal."""
+    report = run(tmp_path, seconds=60, seed=7)
+    print(report)
+    assert report.is_clean
+    assert report.accepted > 50

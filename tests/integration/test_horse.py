@@ -62,12 +62,12 @@ class Rider:
         """Return all frames about an attempt, up to its end."""
         return [frame for frame in self.until(*ENDINGS) if "attempt" in frame]
 
-    def start(self, name: str, attempt: int = 1, checkpoint: Any = None, **params: Any) -> None:
+    def start(self, name: str, attempt: int = 1, checkpoint: Any = None, lease: float = 300.0, **params: Any) -> None:
         """Order a task, without waiting for anything."""
         tmpdir = self.folder / f"tmp{attempt}"
         tmpdir.mkdir(exist_ok=True)
         order = {"task_id": ID, "attempt": attempt, "type": name, "params": params, "checkpoint": checkpoint}
-        self.channel.send({"kind": "run", "until": time.monotonic() + 300, **order, "tmpdir": str(tmpdir)})
+        self.channel.send({"kind": "run", "until": time.monotonic() + lease, **order, "tmpdir": str(tmpdir)})
 
     def started(self, name: str, **order: Any) -> None:
         """Order a task and wait until its handler runs."""
@@ -320,6 +320,8 @@ def test_invalid_params_name_every_fault(horse: Rider) -> None:
         ("lambda", "result: expected JSON, got function"),
         ("key", "a key of result: expected JSON, got tuple"),
         ("file", "result: expected JSON, got _io.TextIOWrapper"),
+        ("generator", "result: expected JSON, got generator"),
+        ("bytes", "result: expected JSON, got bytes"),
         ("unspeakable", "result.images[0]: expected JSON, got handlers.Unspeakable"),
         ("unspeakable key", "a key of result: expected JSON, got handlers.Unspeakable"),
     ],
@@ -596,6 +598,13 @@ def test_a_lease_that_is_over_ends_the_horse(horse: Rider) -> None:
     horse.started("test.hang", how="sleep")
     horse.lease(time.monotonic() - 1)
     assert -signal.SIGKILL == horse.process.wait(timeout=10)
+
+
+def test_no_handler_begins_when_the_lease_is_over(horse: Rider) -> None:
+    """A horse that was frozen with an order unread does nothing of it: by now another one may run the task."""
+    horse.start("test.echo", lease=-1)
+    assert -signal.SIGKILL == horse.process.wait(timeout=10)
+    assert [] == horse.channel.receive_ready()
 
 
 def test_a_lease_is_for_the_attempt_that_runs(horse: Rider) -> None:

@@ -2,15 +2,17 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from audit import audit
 from click.testing import CliRunner
 from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.errors import CorruptRecord, InvalidTask, RedisUnavailable, ScheduleNotFound
+from ghostless.jobs.keys import Keys
 from ghostless.jobs.model import Task
 from ghostless.jobs.recurrence import Recurrence
 from ghostless.jobs.scheduler import MOST_MISSED, Scheduler
@@ -24,6 +26,13 @@ from rq.job import Job
 from web_tools import Hand
 
 MINUTE = 60_000
+
+
+@pytest.fixture(autouse=True)
+def sound(redis: Redis, keys: Keys) -> Iterator[None]:
+    """End each test with the audit."""
+    yield
+    assert audit(redis, keys) == []
 
 
 @pytest.fixture

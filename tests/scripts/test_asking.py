@@ -1,9 +1,11 @@
 """The sweep asks before it judges: who is to be asked is left to the next call, and that one judges, whatever came."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
-from ghostless.jobs.keys import WORKER_RECORD
+from audit import audit
+from ghostless.jobs.keys import WORKER_RECORD, Keys
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import Policy, State
@@ -13,6 +15,13 @@ from scripts.snapshot import difference, snapshot
 
 SETTINGS = Settings(lease=15, beat=5, grace=0.5)
 NOBODY = "127.0.0.1:9"  # the port of the discard service, where nobody listens
+
+
+@pytest.fixture(autouse=True)
+def sound(redis: Redis, keys: Keys) -> Iterator[None]:
+    """End each test with the audit."""
+    yield
+    assert audit(redis, keys) == []
 
 
 def lost(redis: Redis, record: str | None = json.dumps({"health": NOBODY})) -> Scene:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from audit import audit, leftovers
+from audit import audit
 from ghostless.statemachine import STORED, State
 from redis import Redis
 from scripts.seeding import ID, QUEUE, Scene, park, put, scene
@@ -275,9 +275,10 @@ def test_it_sees_a_side_effect_that_happened_twice(redis: Redis) -> None:
     assert ["f"] == [line[0] for line in audit(redis, stage.keys, [ID], effects={ID: [1, 2]})]
 
 
-def test_it_sees_what_an_attempt_left_behind(tmp_path: Path) -> None:
+def test_it_sees_what_an_attempt_left_behind(redis: Redis, tmp_path: Path) -> None:
     """A process that lives, a zombie, and a folder that still exists."""
-    assert ["i: process", "i: folder"] == [line[:10].rstrip() for line in leftovers([os.getpid()], [tmp_path])]
+    found = audit(redis, pids=[os.getpid()], folders=[tmp_path])
+    assert ["i: process", "i: folder"] == [line[:10].rstrip() for line in found]
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    assert [] == leftovers([ended.pid], [tmp_path / "gone"])
+    assert [] == audit(redis, pids=[ended.pid], folders=[tmp_path / "gone"])

@@ -63,6 +63,23 @@ def test_settings_in_the_guides(name: str) -> None:
     assert named <= {field.name.upper() for field in fields(Settings)}
 
 
+def test_tests_in_the_list_of_faults() -> None:
+    """Each test that it names exists, and every report has one or a reason why none."""
+    text = (ROOT / "docs/faults.md").read_text()
+    named = set(re.findall(r"`([a-z_/]+\.py)::(test_[a-z0-9_]+)`", text))
+    assert len(named) > 60
+    unknown = [(file, name) for file, name in named if f"def {name}(" not in (ROOT / "tests" / file).read_text()]
+    assert unknown == []
+    reports = re.findall(r"^\| (B\d\d) \| .* \| `", text, re.MULTILINE)
+    assert sorted(set(reports)) == reports
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests/faults").glob("test_*.py")), ids=lambda path: path.stem)
+def test_fault_tests_end_with_the_audit(path: Path) -> None:
+    """Whatever a test breaks, it looks at the whole database afterwards."""
+    assert re.search(r"assert_clean\(|audit\(|is_clean", path.read_text())
+
+
 def test_scripts_in_the_folder() -> None:
     """Every verb has its file; the other files are the parts that verbs share."""
     files = {path.stem for path in (ROOT / "lua").glob("*.lua")}

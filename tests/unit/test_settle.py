@@ -3,6 +3,8 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ from ghostless.jobs.messages import Answer, Claim, Claimed, Ending, Held, Nothin
 from ghostless.jobs.model import Task
 from ghostless.jobs.reporter import Reporter
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.supervisor import LEASE_SHARE, settle
+from ghostless.jobs.supervisor import LEASE_SHARE, Shutdown, Supervisor, settle
+from ghostless.jobs.wakeup import Wakeup
 from ghostless.statemachine import Event, Policy, Reason, State
 from helpers import eventually
 
@@ -214,3 +217,40 @@ def test_an_ending_is_sent_again_well_within_a_lease(
     assert settled(store, reporter) == answer
     assert len(pauses) == 10
     assert max(pauses) <= 0.25
+
+
+class NoHorse:
+    """Raises whatever is asked of it."""
+
+    def run(self, order: Any) -> None:
+        """Tell that the handler would begin."""
+        raise BrokenPipeError("the handler was to begin")
+
+
+@pytest.fixture
+def late(store: LossyStore, reporter: Reporter, tmp_path: Path) -> Iterator[Supervisor]:
+    """The supervisor of an attempt that was claimed a lease ago, by a worker that was frozen since."""
+    claimed = replace(CLAIMED, held=Held("t2", 1, "token"), asked_at=time.monotonic() - store.settings.lease)
+    wakeup = Wakeup()
+    horse: Any = NoHorse()
+    yield Supervisor(claimed, horse, reporter, store.settings, Shutdown(), wakeup, tmp_path / "folder")
+    wakeup.close()
+
+
+def test_no_handler_begins_when_the_lease_is_over(store: LossyStore, late: Supervisor) -> None:
+    """Without an answer the task is handed back; when somebody else has it, nothing more is said of it."""
+    store.ready["heartbeat"] = [LOST] * 100
+    ending = late.run()
+    assert ending
+    assert (Event.SUSPEND, Reason.HEARTBEAT_LOST) == (ending.event, ending.reason)
+    store.ready["heartbeat"] = [StaleAttempt("t2", 1)] * 100
+    late.settings = replace(late.settings, beat=5)
+    assert late.run() is None
+
+
+def test_a_lease_that_is_still_there_is_renewed_first(store: LossyStore, late: Supervisor) -> None:
+    """Redis took its time with the claim, and nobody else has the task: the handler begins, and nothing is lost."""
+    late.settings = replace(late.settings, beat=5)
+    with pytest.raises(BrokenPipeError):
+        late.run()
+    assert late.reporter.renewed_at > time.monotonic() - 5

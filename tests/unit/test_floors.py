@@ -26,7 +26,7 @@ FLOORS = {
     ),
     2: (
         *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
-        *("jobs.circumstances", "jobs.explanation", "jobs.schedules"),
+        *("jobs.circumstances", "jobs.explanation", "jobs.schedules", "jobs.examination", "jobs.preflight"),
     ),
     3: ("jobs.client",),
     4: (
@@ -40,7 +40,7 @@ FLOORS = {
             "jobs.supervisor",
             "jobs.reporter",
         ),
-        *("jobs.ticket", "jobs.watchdog", "jobs.scheduler"),
+        *("jobs.ticket", "jobs.watchdog", "jobs.scheduler", "jobs.doctor"),
         "jobs",  # the face that users import; nothing of ours does
     ),
     5: ("jobs.cli", "web", "app", "examples"),

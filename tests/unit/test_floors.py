@@ -43,6 +43,7 @@ FLOORS = {
     2: (
         *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
         *("jobs.circumstances", "jobs.explanation", "jobs.schedules", "jobs.diary"),
+        *("jobs.examination", "jobs.preflight"),
     ),
     3: ("jobs.client",),
     4: (
@@ -64,6 +65,7 @@ FLOORS = {
             "jobs.reporter",
         ),
         *("jobs.vitals", "jobs.health", "jobs.ticket", "jobs.watchdog", "jobs.scheduler", "jobs.pool"),
+        "jobs.doctor",
         "jobs",  # the face that users import; nothing of ours does
     ),
     5: ("jobs.cli", "web", "app", "examples"),

@@ -151,6 +151,11 @@ class Keys:
         return f"{self.prefix}watchdog"
 
     @property
+    def patrol(self) -> str:
+        """hash: where the watchdogs' audit goes on, and when it last went on."""
+        return f"{self.prefix}patrol"
+
+    @property
     def epoch(self) -> str:
         """string: a random id written once per database."""
         return f"{self.prefix}epoch"
@@ -230,7 +235,8 @@ _BY_ID = (
     "rq_executions", "rq_commands",
 )  # fmt: skip
 _FIXED = (
-    "history", "deadlines", "due", "retention", "types", "queues", "ledger", "quarantine", "watchdog", "epoch", "live",
+    "history", "deadlines", "due", "retention", "types", "queues", "ledger", "quarantine", "watchdog", "patrol", "epoch",
+    "live",
 )  # fmt: skip
 
 

@@ -128,11 +128,11 @@ class Reads:
             return dict(zip(STORED, cast(list[int], pipeline.execute()), strict=True))
 
     def ledger(self) -> dict[str, int]:
-        """Return the counters `submitted` and `purged` of tasks, and `stale_writes` of refused writers."""
+        """Return the counters `submitted`, `purged` and `lost` of tasks, and `stale_writes` of refused writers."""
         with translated():
             stored = cast(dict[str, str], self.redis.hgetall(self.keys.ledger))
         try:
-            return {name: int(stored.get(name, 0)) for name in ("submitted", "purged", "stale_writes")}
+            return {name: int(stored.get(name, 0)) for name in ("submitted", "purged", "lost", "stale_writes")}
         except ValueError as error:
             raise CorruptRecord(f"{self.keys.ledger}: {error}") from error
 

@@ -80,6 +80,11 @@ def translated() -> Generator[None]:
         raise translate(error) from error
 
 
+def literal(name: str) -> str:
+    """Return a pattern for SCAN that matches this name and no other."""
+    return "".join(f"\\{character}" if character in "*?[]\\" else character for character in name)
+
+
 def milliseconds(time: tuple[int, int]) -> int:
     """Return Redis' answer to TIME in ms."""
     return time[0] * 1000 + time[1] // 1000

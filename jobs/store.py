@@ -59,6 +59,11 @@ class Store:
         self._lease = round(settings.lease * 1000)
         self._patience = round(1000 * (3 * settings.grace + settings.lease))  # beyond a deadline, before others step in
 
+    @property
+    def scripts(self) -> Scripts:
+        """The scripts, for what is kept beside this class."""
+        return self._scripts
+
     # Submitting
 
     def submit(self, submission: Submission) -> Answer:

@@ -14,10 +14,12 @@ from importlib.resources import files
 from ..statemachine import (
     ALREADY,
     FINAL,
+    INITIAL,
     LOSSES,
     RUNNING,
     STORED,
     TABLE,
+    UNRECORDED,
     WAITING_FOR_TIME,
     Event,
     Policy,
@@ -26,12 +28,13 @@ from ..statemachine import (
 )
 from ..statemachine.budget import BUDGETS
 
-SHARED = ("transition", "attempt", "person", "held", "batch", "claim_next")
+SHARED = ("transition", "attempt", "person", "held", "batch", "claim_next", "invariants", "replay")
 """Parts that verbs build on; `transition` stands before every verb."""
 
 VERBS = (
     "submit", "claim", "start", "finish", "heartbeat", "progress", "checkpoint", "log", "stage",
     "cancel", "pause", "resume", "retry", "put_back", "unpark", "release", "sweep", "lose", "requeue", "purge",
+    "repair", "patrol", "unnamed", "recount",
 )  # fmt: skip
 """The scripts, in the order of a task's life."""
 
@@ -66,6 +69,8 @@ def prelude(names: Mapping[str, str]) -> str:
             _local("Reason", _by_name(Reason)),
             _local("MOVES", {f"{state} {event}": target for (state, event), target in TABLE.items()}),
             _local("ALREADY", _set(f"{state} {event}" for state, event in ALREADY)),
+            _local("INITIAL", _set(INITIAL)),
+            _local("UNRECORDED", _set(UNRECORDED)),
             _local("STORED", _set(STORED)),
             _local("FINAL", _set(FINAL)),
             _local("RUNNING", _set(RUNNING)),

@@ -11,7 +11,7 @@ d  every task that is not final has a next event that needs no human, or is PAUS
 e  its history replays through the transition table to its present state
 f  its side effects happened at most once an attempt, and each further attempt is in the history with its reason
 g  no key without TTL but those the design lists
-h  the ledger holds: submitted = live + final + purged
+h  the ledger holds: submitted = live + final + purged + written off as lost by the doctor
 i  nothing is left of a finished attempt: `leftovers`
 """
 
@@ -44,7 +44,7 @@ FOR_EVER = {
     *("types", "queues", "limits", "schedules"),
 }
 FOR_EVER_EACH = {"task", *BULK, "state", "pending", "parked", "parked_types", "wake"}
-FOR_A_WHILE = {"watchdog"}
+FOR_A_WHILE = {"watchdog", "patrol"}
 FOR_A_WHILE_EACH = {"heartbeat", "tombstone", "idempotency", "claim", "events"}
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 
@@ -323,6 +323,6 @@ def _allowed_keys(picture: _Picture, keys: Keys) -> Iterator[str]:
 
 
 def _added_up(picture: _Picture) -> Iterator[str]:
-    submitted, purged = (int(picture.ledger.get(name, 0)) for name in ("submitted", "purged"))
-    if submitted != len(picture.tasks) + purged:
-        yield f"h: {submitted} were submitted, {len(picture.tasks)} are here and {purged} were purged"
+    submitted, purged, lost = (int(picture.ledger.get(name, 0)) for name in ("submitted", "purged", "lost"))
+    if submitted != len(picture.tasks) + purged + lost:
+        yield f"h: {submitted} were submitted, {len(picture.tasks)} are here, {purged} were purged, {lost} written off"

@@ -54,7 +54,7 @@ RICH = (
 SINGLE = [carrier for carrier in ALL if carrier is not PARK]
 """What acts on the one task only."""
 
-BATCH = {"unpark", "release", "sweep", "requeue", "purge"}
+BATCH = {"unpark", "release", "sweep", "requeue", "purge", "repair", "patrol", "unnamed", "recount"}
 
 
 def touched(redis: Redis, carrier: Carrier) -> set[str]:

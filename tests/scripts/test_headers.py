@@ -30,7 +30,7 @@ WORDS = {
     "suspended",
     "more",
 }
-BATCH = {"unpark", "release", "sweep", "requeue", "purge"}
+BATCH = {"unpark", "release", "sweep", "requeue", "purge", "repair", "patrol", "unnamed", "recount"}
 
 
 def header(part: str) -> str:

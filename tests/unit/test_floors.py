@@ -43,7 +43,7 @@ FLOORS = {
     2: (
         *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
         *("jobs.circumstances", "jobs.explanation", "jobs.schedules", "jobs.diary"),
-        *("jobs.examination", "jobs.preflight"),
+        *("jobs.upkeep", "jobs.preflight"),
     ),
     3: ("jobs.client",),
     4: (

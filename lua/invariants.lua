@@ -1,0 +1,319 @@
+-- What must hold around one task, compared with what does. The task's hash is the truth, and all is read in one script:
+-- whatever differs from it is damage and not a task in motion. Writes nothing by itself, except in `mend`.
+
+local SHORT_LIST = 1000 -- tickets up to which a queue's list is searched without being asked to
+local LONG_HAND_OVER = 6 -- times the hand-over, after which a stock worker that holds a ticket counts as dead
+local LONGEST_MESSAGE = 1000 -- bytes of what the history says of a repair
+
+local VALUES = {"params", "metadata", "checkpoint", "result", "error", "log"}
+local FIELD_OF = { -- fields that tasks in other states must not have
+  due_at = WAITING_FOR_TIME, worker_id = RUNNING, timeout_at = RUNNING, parked_at = {[State.PENDING] = true},
+}
+
+local function all_indices()
+  local names = {key.deadlines, key.due, key.retention}
+  for state in pairs(STORED) do names[#names + 1] = key.state .. state end
+  table.sort(names)
+  return names
+end
+
+-- A look at one task. `terms`: now, lease (ms), hand_over (ms), indices (in which it may stand besides), queue (whose
+-- list of tickets is searched however long it is)
+local function new_look(task, terms)
+  local move = new_move(task)
+  return {task = task, id = task.id, terms = terms, move = move, found = {}}
+end
+
+-- `fix` says what puts it right: frees (a function that only removes), adds (one that needs memory) or later (a note
+-- that makes a later look put it right). Without any, nobody can.
+local function tell(look, rule, text, fix)
+  fix = fix or {}
+  look.found[#look.found + 1] = {rule = rule, text = text, frees = fix.frees, adds = fix.adds, later = fix.later}
+end
+
+local function tell_damage(look, name, expected)
+  tell(look, "c", damaged(name, expected, redis.call("TYPE", name).ok).err)
+end
+
+-- Indices
+
+-- What a step that met a problem put off until later has a score in the near future.
+local function latest(at, now)
+  return at <= now and now + LOOK_AGAIN or at
+end
+
+local function due_at_of(look)
+  local task = look.task
+  local due_at = whole(redis.call("HGET", key.task .. task.id, "due_at") or "")
+  if due_at then return due_at end
+  local score = redis.pcall("ZSCORE", key.due, task.id)
+  local at = type(score) == "string" and whole(score) or look.terms.now
+  tell(look, "b", "its due_at is missing", {adds = function() redis.call("HSET", key.task .. task.id, "due_at", at) end})
+  return at
+end
+
+-- The indices in which a task must stand: {name, score, least and latest score that will do}.
+local function demanded(look)
+  local task, now, lease = look.task, look.terms.now, look.terms.lease
+  local places = {{key.state .. task.state, task.entered_at, task.entered_at, task.entered_at}}
+  if task.state == State.PENDING then
+    local name = task.parked_at and parking_place(task.queue, task.type) or key.pending .. task.queue
+    places[2] = {name, task.entered_at, task.entered_at, task.entered_at}
+  elseif RUNNING[task.state] then
+    local left = redis.pcall("PTTL", key.heartbeat .. task.id)
+    places[2] = {key.deadlines, now + math.max(left, 0), 0, now + math.max(task.lease or 0, lease, LOOK_AGAIN)}
+  elseif WAITING_FOR_TIME[task.state] then
+    local due_at = due_at_of(look)
+    places[2] = {key.due, due_at, due_at, latest(due_at, now)}
+  elseif FINAL[task.state] then
+    local purge_at = task.entered_at + task.policy.retention
+    places[2] = {key.retention, purge_at, purge_at, latest(purge_at, now)}
+  end
+  return places
+end
+
+local function must_stand_in(look, name, right, least, most)
+  local id, score = look.id, redis.pcall("ZSCORE", name, look.id)
+  if type(score) == "table" then return tell_damage(look, name, "zset") end
+  local number = score and tonumber(score)
+  if number and number >= least and number <= most then return end
+  local text = "it is " .. look.task.state .. " and not in " .. name
+  if score then text = string.format("it has the score %s in %s, not %.0f", score, name, right) end
+  tell(look, "b", text, {adds = function() redis.call("ZADD", name, right, id) end})
+end
+
+local function must_not_stand_in(look, name)
+  local id, score = look.id, redis.pcall("ZSCORE", name, look.id)
+  if type(score) ~= "string" then return end
+  tell(look, "b", "it is " .. look.task.state .. " and yet in " .. name, {
+    frees = function() redis.call("ZREM", name, id) end,
+  })
+end
+
+local function check_indices(look)
+  local wanted, task = {}, look.task
+  for _, place in ipairs(demanded(look)) do
+    wanted[place[1]] = true
+    must_stand_in(look, unpack(place))
+  end
+  local own = {key.pending .. task.queue, parking_place(task.queue, task.type)}
+  for _, names in ipairs({look.terms.everywhere, own, look.terms.indices}) do
+    for _, name in ipairs(names) do
+      if not wanted[name] then must_not_stand_in(look, name) end
+      wanted[name] = true -- looked at once
+    end
+  end
+end
+
+local function check_queue(look)
+  local task = look.task
+  if task.state ~= State.PENDING then return end
+  if redis.call("HEXISTS", key.queues, task.queue) == 0 then
+    tell(look, "b", "it is PENDING and its queue is not in " .. key.queues, {
+      adds = function() redis.call("HSETNX", key.queues, task.queue, "running") end,
+    })
+  end
+  if not task.parked_at then return end
+  local types = key.parked_types .. task.queue
+  local named = redis.pcall("SISMEMBER", types, task.type)
+  if type(named) == "table" then return tell_damage(look, types, "set") end
+  if named == 0 then
+    tell(look, "d", "it is parked, and " .. types .. " does not name its type", {
+      adds = function() redis.call("SADD", types, task.type) end,
+    })
+  end
+end
+
+-- Tickets
+
+local function write_job(task)
+  redis.call("DEL", key.rq_job .. task.id)
+  redis.call("HSET", key.rq_job .. task.id, "origin", task.queue, unpack(TICKET))
+end
+
+local function needs_ticket(task)
+  return task.state == State.PENDING and not task.parked_at
+end
+
+-- A stock rq worker pops a ticket some time before it starts the task, and may die in between.
+local function tell_missing_ticket(look, list, status)
+  local task, terms, name = look.task, look.terms, key.task .. look.id
+  local on_its_way = status == "started" or type(redis.pcall("LPOS", list .. key.rq_intermediate_suffix, task.id)) == "number"
+  local since = whole(redis.call("HGET", name, "unticketed_at") or "")
+  local patience = terms.hand_over * (on_its_way and LONG_HAND_OVER or 1)
+  local fix = {later = function() redis.call("HSETNX", name, "unticketed_at", terms.now) end}
+  if since and terms.now - since >= patience then
+    local problem = check_types(queue_places(task.queue))
+    if problem then return tell(look, "c", problem.err) end
+    fix = {adds = function()
+      redis.call("LREM", list .. key.rq_intermediate_suffix, 0, task.id)
+      redis.call("HDEL", name, "unticketed_at")
+      push_ticket(task, true)
+    end}
+  elseif on_its_way then
+    look.noted = fix.later -- nothing is wrong yet
+    return
+  end
+  tell(look, "b", "it is PENDING and has no ticket in " .. list, fix)
+end
+
+local function check_list(look, queue, status)
+  local task, list = look.task, key.rq_queue .. queue
+  local length = redis.pcall("LLEN", list)
+  if type(length) == "table" then return tell_damage(look, list, "list") end
+  if length > SHORT_LIST and queue ~= look.terms.queue then return end
+  local number = length > 0 and #redis.call("LPOS", list, task.id, "COUNT", 0) or 0
+  local is_needed = needs_ticket(task) and queue == task.queue
+  local surplus = is_needed and number - 1 or number
+  if surplus > 0 then
+    local text = "it is " .. task.state .. " and has " .. number .. (number == 1 and " ticket in " or " tickets in ") .. list
+    tell(look, "b", text, {frees = function() redis.call("LREM", list, -surplus, task.id) end})
+  elseif surplus < 0 then
+    tell_missing_ticket(look, list, status)
+  end
+  return number
+end
+
+local function check_tickets(look)
+  local task, queue = look.task, look.terms.queue
+  local job = redis.pcall("HMGET", key.rq_job .. task.id, "origin", "status", "data")
+  if job.err then return tell_damage(look, key.rq_job .. task.id, "hash") end
+  local is_ours, status = job[1] == task.queue and job[3], job[2]
+  if queue ~= "" and queue ~= task.queue then check_list(look, queue, status) end
+  local number = check_list(look, task.queue, status)
+  -- While a stock worker runs the task its job is there too, but is not called queued.
+  if needs_ticket(task) then
+    if number and number > 0 and not (is_ours and (status == "queued" or status == "started")) then
+      tell(look, "b", "it is PENDING and its ticket is empty", {adds = function() write_job(task) end})
+    end
+  elseif is_ours and status == "queued" then
+    tell(look, "b", "it is " .. task.state .. " and its ticket is still there", {
+      frees = function() redis.call("DEL", key.rq_job .. task.id) end,
+    })
+  end
+end
+
+-- Fields, lease and values
+
+local function check_fields(look)
+  local task = look.task
+  local values = redis.call("HMGET", key.task .. task.id, "due_at", "worker_id", "timeout_at", "parked_at")
+  for position, field in ipairs({"due_at", "worker_id", "timeout_at", "parked_at"}) do
+    if values[position] and not FIELD_OF[field][task.state] then
+      tell(look, "b", "it is " .. task.state .. " and its " .. field .. " is " .. values[position], {
+        frees = function() redis.call("HDEL", key.task .. task.id, field) end,
+      })
+    end
+  end
+  if not RUNNING[task.state] then return end
+  if not task.timeout_at then
+    local at = (task.started_at or task.entered_at) + task.policy.timeout
+    tell(look, "b", "its timeout_at is missing", {
+      adds = function() redis.call("HSET", key.task .. task.id, "timeout_at", at) end,
+    })
+  end
+  if not task.worker_id then tell(look, "b", "nothing says which worker holds it") end
+end
+
+local function check_lease(look)
+  local task, name, lease = look.task, key.heartbeat .. look.id, look.terms.lease
+  local value = redis.pcall("GET", name)
+  if not value then return end -- over: that is for the sweep to judge
+  if type(value) == "table" then return tell_damage(look, name, "string") end
+  if not RUNNING[task.state] then
+    return tell(look, "c", "it is " .. task.state .. " and has a lease", {frees = function() redis.call("DEL", name) end})
+  end
+  local right = (task.worker_id or "") .. " " .. task.attempt
+  if task.worker_id and value ~= right then
+    tell(look, "c", "its lease is that of " .. value .. ", not of " .. right, {
+      adds = function() redis.call("SET", name, right, "KEEPTTL") end,
+    })
+  end
+  if redis.call("PTTL", name) == -1 then
+    tell(look, "g", "its lease has no end", {frees = function() redis.call("PEXPIRE", name, lease) end})
+  end
+end
+
+local function check_value(look, kind)
+  local name = key[kind] .. look.id
+  local left = redis.call("PTTL", name)
+  if left >= 0 then
+    tell(look, "g", name .. " would expire", {frees = function() redis.call("PERSIST", name) end})
+  elseif left == -2 and (kind == "params" or kind == "result" and look.task.state == State.SUCCESS) then
+    tell(look, "a", "its " .. kind .. " is gone from " .. name)
+  end
+end
+
+local function check_values(look)
+  check_value(look, "task")
+  for _, kind in ipairs(VALUES) do check_value(look, kind) end
+  local tombstone = key.tombstone .. look.id
+  if redis.call("EXISTS", tombstone) == 1 then
+    tell(look, "c", "it lives and has a tombstone", {frees = function() redis.call("DEL", tombstone) end})
+  end
+end
+
+local function examine(task, terms)
+  local look = new_look(task, terms)
+  check_indices(look)
+  check_queue(look)
+  check_tickets(look)
+  check_fields(look)
+  check_lease(look)
+  check_values(look)
+  return look
+end
+
+-- A ticket of a task that is gone. A plain rq job has no task, and a record that is not our ticket's.
+local function is_orphan(list, id)
+  local places = redis.pcall("LPOS", list, id, "COUNT", 0)
+  if places.err or #places == 0 then return false end
+  local data = redis.pcall("HGET", key.rq_job .. id, "data")
+  return not data or data == TICKET[2]
+end
+
+-- What is left of a task whose hash is gone: there is nothing to put it right from, so it can only be removed.
+local function examine_remains(id, terms)
+  local look = new_look({id = id}, terms)
+  for _, names in ipairs({terms.everywhere, terms.indices}) do
+    for _, name in ipairs(names) do
+      if type(redis.pcall("ZSCORE", name, id)) == "string" then
+        tell(look, "c", name, {frees = function() set_aside(name, id, "no task of this id") end})
+      end
+    end
+  end
+  for _, kind in ipairs({"heartbeat", unpack(VALUES)}) do
+    local name = key[kind] .. id
+    if redis.call("EXISTS", name) == 1 then
+      tell(look, "c", name, {frees = function() redis.call("UNLINK", name) end})
+    end
+  end
+  local list = key.rq_queue .. terms.queue
+  if terms.queue ~= "" and is_orphan(list, id) then
+    tell(look, "c", list, {frees = function()
+      redis.call("LREM", list, 0, id)
+      redis.call("DEL", key.rq_job .. id)
+    end})
+  end
+  return look
+end
+
+-- Puts right what can be, removals first, and records it. Returns how many findings it dealt with.
+local function mend(look, actor)
+  local task, texts, done = look.task, {}, 0
+  if look.noted then look.noted() end
+  redis.call("PERSIST", key.task .. task.id) -- needs no memory, and lets the writes after it pass at a full Redis
+  for _, finding in ipairs(look.found) do
+    if finding.later then finding.later() end
+    if finding.frees then finding.frees() end
+    if finding.frees or finding.adds then texts[#texts + 1] = finding.text end
+  end
+  if #texts == 0 or not task.state then return #texts end
+  add_step(look.move, Event.REPAIR, actor, Reason.REPAIR, string.sub(table.concat(texts, "; "), 1, LONGEST_MESSAGE))
+  record(look.move)
+  write_fields(look.move)
+  for _, finding in ipairs(look.found) do
+    if finding.adds then finding.adds() end
+  end
+  return #texts
+end

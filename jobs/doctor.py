@@ -1,157 +1,303 @@
 """The audit of a whole database: streams over everything stored, blocks nothing, and tells each broken invariant.
 
-Tasks move while it looks. So whatever seems wrong is only a suspicion, looked at again after a moment; what is told
-was wrong both times.
+What is wrong with a task is decided by a script, in one step with fresh state, so no task in motion is suspected. What
+is gathered here are the ids to decide on: from the records, the indices, the values, the history and the tickets.
 """
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import TypeVar, cast
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
 
-from redis import Redis
-
-from ..statemachine import STORED, State
+from ..statemachine import STORED, graph
+from .batches import TOGETHER, ask_each, batches, members, raw
 from .errors import CorruptRecord
-from .examination import Examination, Problem
-from .keys import Keys
-from .model import Task
+from .inventory import INDICES, VALUES, Life, Place, place_of
+from .keys import parking
 from .reads import Reads
-from .scripts import translated
-
-T = TypeVar("T")
-
-TOGETHER = 500
-"""Keys, members or tickets looked at in one round trip."""
+from .scripts import literal, translated
+from .store import Store
+from .tickets import Tickets
+from .upkeep import HAND_OVER, Finding, Upkeep
 
 SECOND_LOOK = 0.5
-"""Seconds until what seems wrong is looked at again: longer than any script takes."""
+"""Seconds until a ticket that was not found is searched again: a stock rq worker may just have taken it."""
+
+REMEDIES = {
+    "repaired": "repaired",
+    "removed": "removed",
+    "repairable": "--repair puts it right",
+    "remains": "--repair removes it",
+    "later": "the watchdog, or --repair, makes a new ticket",
+    "kept": "it cannot be put right: look at it by hand",
+}
+"""What becomes of a problem, by its outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One broken invariant: which rule, whose ("-" for nobody's), what is wrong, and what becomes of it."""
+
+    rule: str
+    task_id: str
+    what: str
+    outcome: str
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether it is wrong no more."""
+        return self.outcome in ("repaired", "removed")
+
+    def __str__(self) -> str:
+        return _printable(f"{self.rule}: {self.task_id}: {self.what}; {REMEDIES[self.outcome]}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON."""
+        told = asdict(self) | {"remedy": REMEDIES[self.outcome]}
+        return {name: _printable(text) for name, text in told.items()}
+
+
+def _printable(text: str) -> str:
+    """Return the text with bytes that are none as \\xff."""
+    return raw(text).decode("utf-8", "backslashreplace")
 
 
 class Doctor:
-    """Audits one database. Every function raises RedisUnavailable when Redis does not answer."""
+    """Audits one database, and repairs it when an `actor` is named. Every function raises RedisUnavailable."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
-        self.redis, self.keys = redis, keys
-        self.reads = Reads(redis, keys)
+    def __init__(self, store: Store, actor: str = "") -> None:
+        self.store, self.redis, self.keys, self.actor = store, store.redis, store.keys, actor
         self.tasks = 0  # seen by the last audit
-        self._examination = Examination(redis, keys)
+        self._reads, self._upkeep, self._tickets = Reads(store.redis, store.keys), Upkeep(store), Tickets(store, actor)
+        self._indices: set[str] = set()
+        self._queues: set[str] = set()
+        self._remains: dict[str, set[str]] = defaultdict(set)  # id of a task without a record -> keys that speak of it
+        self._last_entry: dict[str, str] = {}  # the same id -> its last history entry
 
     def audit(self) -> Iterator[Problem]:
-        """Yield every invariant that is broken."""
-        yield from self._quarantined()
-        suspects = list(dict.fromkeys([*self._suspect_tasks(), *self._strays(), *self._unticketed()]))
-        yield from self._ledger()
-        if suspects:
-            time.sleep(SECOND_LOOK)
-            yield from self._looked_at_again(suspects)
+        """Yield every invariant that is broken, each once."""
+        told: set[str] = set()
+        phases = (
+            *(self._table, self._stored, self._listed, self._empty_parkings, self._history, self._ticketed),
+            *(self._lost, self._ledger, self._quarantined),
+        )
+        for phase in phases:
+            for problem in self._spared(phase):
+                if str(problem) not in told:
+                    told.add(str(problem))
+                    yield problem
 
-    def _looked_at_again(self, task_ids: list[str]) -> Iterator[Problem]:
-        for some in batches(task_ids):
-            yield from self._examination.examine(some)
-            yield from self._strayed(some)
-            yield from self._without_ticket(some)
-
-    def _quarantined(self) -> Iterator[Problem]:
-        with translated():
-            held = cast(dict[str, str], self.redis.hgetall(self.keys.quarantine))
-        for place, wrong in held.items():
-            index, _, task_id = place.rpartition(" ")
-            yield Problem("c", task_id, f"it was taken out of {index}: {wrong}", "it is kept in quarantine")
-
-    def _ledger(self) -> Iterator[Problem]:
+    def _spared(self, phase: Callable[[], Iterator[Problem]]) -> Iterator[Problem]:
+        """Let what is damaged end one part of the audit only."""
         try:
-            ledger, live = self.reads.ledger(), sum(self.reads.counts().values())
+            yield from phase()
         except CorruptRecord as error:
-            yield Problem("h", "-", str(error), "look at its key by hand")
-            return
-        if ledger["submitted"] != live + ledger["purged"]:
-            wrong = f"{ledger['submitted']} were submitted, {live} are here and {ledger['purged']} were purged"
-            yield Problem("h", "-", wrong, "records were removed or added by hand")
+            yield Problem("c", "-", error.detail, "kept")
 
-    # Tasks by their records
+    def _table(self) -> Iterator[Problem]:
+        yield from (Problem("e", "-", f"the transition table: {fault}", "kept") for fault in graph.problems())
 
-    def _suspect_tasks(self) -> Iterator[str]:
+    # What is stored: the keys, and with them the tasks
+
+    def _stored(self) -> Iterator[Problem]:
         self.tasks = 0
-        prefix = self.keys.task("")
-        for some in batches(self._scan(f"{_escaped(prefix)}*")):
-            ids = [key.removeprefix(prefix) for key in some]
-            self.tasks += len(ids)
-            yield from (problem.task_id for problem in self._examination.examine(ids))
+        self._indices = {self.keys.deadlines, self.keys.due, self.keys.retention, *map(self.keys.state, STORED)}
+        self._queues = set(self._reads.queues())
+        for names in batches(self._scan()):
+            places = {name: place_of(self.keys, name) for name in names}
+            self._note(places.items())
+            yield from self._lives(places)
+            tasks = [place.id for place in places.values() if place.family == "task"]
+            self.tasks += len(tasks)
+            yield from self._compared(tasks)
+            owned = {place.id for place in places.values() if place.family in (*VALUES, "heartbeat")}
+            yield from self._compared(self._missing(sorted(owned)))
 
-    def _scan(self, pattern: str) -> Iterator[str]:
+    def _scan(self) -> Iterator[str]:
         with translated():
-            yield from cast(Iterator[str], self.redis.scan_iter(pattern, count=TOGETHER))
+            yield from cast(Iterator[str], self.redis.scan_iter(f"{literal(self.keys.prefix)}*", count=TOGETHER))
 
-    # Tasks by the indices
+    def _note(self, places: Iterable[tuple[str, Place]]) -> None:
+        for name, place in places:
+            if place.family in INDICES:
+                self._indices.add(name)
+            if place.family in ("pending", "parked", "parked_types"):
+                self._queues.add(place.id.partition(":")[0])
 
-    def _indices(self) -> list[str]:
-        fixed = [self.keys.deadlines, self.keys.due, self.keys.retention]
-        return [*fixed, *map(self.keys.state, STORED), *map(self.keys.pending, self.reads.queues())]
+    def _lives(self, places: Mapping[str, Place]) -> Iterator[Problem]:
+        """Tell keys that nothing knows, and those whose life has an end although it must not, or none."""
+        # What belongs to a task is looked at with it.
+        names = [name for name, place in places.items() if place.family not in ("task", *VALUES, "heartbeat")]
+        for name, left in zip(names, ask_each(self.redis, "pttl", names), strict=True):
+            life = places[name].life
+            if life == "unknown":
+                yield Problem("g", "-", f"{name} is no key of this version", "kept")
+            elif left != -2 and (life == "kept") != (left == -1):
+                yield self._with_another_life(name, life)
 
-    def _strays(self) -> Iterator[str]:
-        for index in self._indices():
-            for some in batches(self._members(index)):
-                yield from self._missing(some)
+    def _with_another_life(self, name: str, life: Life) -> Problem:
+        if self.actor:
+            with translated():
+                if life == "kept":
+                    self.redis.persist(raw(name))
+                else:
+                    self.redis.expire(raw(name), round(self.store.settings.tombstone))
+        what = f"{name} {'would expire' if life == 'kept' else 'has no end'}"
+        return Problem("g", "-", what, "repaired" if self.actor else "repairable")
 
-    def _members(self, index: str) -> Iterator[str]:
-        with translated():
-            found = cast(Iterator[tuple[str, float]], self.redis.zscan_iter(index, count=TOGETHER))
-            yield from (member for member, _ in found)
+    def _missing(self, task_ids: Sequence[str]) -> list[str]:
+        there = ask_each(self.redis, "exists", map(self.keys.task, task_ids))
+        return [task_id for task_id, exists in zip(task_ids, there, strict=True) if not exists]
 
-    def _missing(self, task_ids: list[str]) -> list[str]:
+    def _compared(self, task_ids: Sequence[str], indices: Sequence[str] = ()) -> Iterator[Problem]:
+        findings = self._upkeep.compare(task_ids, indices, self.actor).findings
+        # A ticket may be on its way to a worker; they are for a part of their own.
+        yield from self._told(finding for finding in findings if finding.outcome != "later")
+
+    def _told(self, findings: Iterable[Finding]) -> Iterator[Problem]:
+        for finding in findings:
+            if finding.outcome in ("removed", "remains"):
+                self._remains[finding.task_id].add(finding.what)
+            else:
+                yield Problem(finding.rule, finding.task_id, finding.what, finding.outcome)
+
+    # What is listed in the indices
+
+    def _listed(self) -> Iterator[Problem]:
+        for index in sorted(self._indices):
+            yield from self._spared(lambda index=index: self._listed_in(index))
+
+    def _listed_in(self, index: str) -> Iterator[Problem]:
+        place = place_of(self.keys, index)
+        for some in batches(members(self.redis, index)):
+            records = ask_each(self.redis, "hmget", map(self.keys.task, some), ("state", "queue", "type"))
+            strays = [task_id for task_id, record in zip(some, records, strict=True) if not _fits(place, record)]
+            yield from self._compared(strays, [index])
+
+    def _empty_parkings(self) -> Iterator[Problem]:
+        for queue in sorted(self._queues):
+            types = self.keys.parked_types(queue)
+            with translated():
+                named = sorted(cast(set[str], self.redis.smembers(raw(types))))
+            empty = [name for name in named if self._is_empty(queue, name)]
+            if empty and self.actor:
+                self.store.requeue(self.actor, queue)
+            for name in empty:
+                what = f"{types} names {name}, of which no task is parked"
+                yield Problem("c", "-", what, "repaired" if self.actor else "repairable")
+
+    def _is_empty(self, queue: str, task_type: str) -> bool:
+        place = raw(self.keys.parked(parking(queue, task_type)))
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            pipeline.exists(place)
+            pipeline.sismember(raw(self.keys.parked_types(queue)), task_type)
+            pipeline.exists(place)  # again: its last task may have left, and another have come
+            return pipeline.execute() == [0, 1, 0]
+
+    # The history
+
+    def _history(self) -> Iterator[Problem]:
+        found = False
+        for unnamed in self._leaves():
+            found = True
+            gone = set(self._missing(sorted(set(unnamed.values()))))
+            self._last_entry.update({task_id: entry_id for entry_id, task_id in unnamed.items() if task_id in gone})
+            for entry_id, task_id in unnamed.items():
+                if task_id not in gone:
+                    what = f"the history has an entry of it, {entry_id}, that it does not name"
+                    yield Problem("c", task_id, what, "removed" if self.actor else "remains")
+        for some in batches(self._last_entry):
+            self._describe_last_entries(some)
+        if found and self.actor:
+            list(self._leaves(deletes=True))
+
+    def _leaves(self, *, deletes: bool = False) -> Iterator[dict[str, str]]:
+        after: str | None = "0-0"
+        while after is not None:
+            leaf = self._upkeep.leaf_through(after, deletes=deletes)
+            if leaf.unnamed:
+                yield leaf.unnamed
+            after = leaf.after
+
+    def _describe_last_entries(self, task_ids: Sequence[str]) -> None:
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for task_id in task_ids:
-                pipeline.exists(self.keys.task(task_id))
-            return [task_id for task_id, there in zip(task_ids, pipeline.execute(), strict=True) if not there]
-
-    def _strayed(self, task_ids: list[str]) -> Iterator[Problem]:
-        for task_id in self._missing(task_ids):
-            for index in self._indices():
-                with translated():
-                    listed = self.redis.zscore(index, task_id) is not None
-                if listed:
-                    yield Problem("c", task_id, f"{index} lists it, and it has no record", "the entry is removed")
+                pipeline.xrange(self.keys.history, self._last_entry[task_id], self._last_entry[task_id])
+            found = cast(list[list[tuple[str, dict[str, str]]]], pipeline.execute())
+        self._last_entry |= {task_id: _move(*entries[0]) for task_id, entries in zip(task_ids, found, strict=True)}
 
     # Tickets
 
-    def _unticketed(self) -> Iterator[str]:
-        for queue in self.reads.queues():
-            tickets = Counter(self._tickets(queue))
-            yield from (task_id for task_id in self._members(self.keys.pending(queue)) if tickets[task_id] != 1)
+    def _ticketed(self) -> Iterator[Problem]:
+        suspects = {queue: found for queue in sorted(self._queues) if (found := self._tickets.suspects(queue))}
+        if suspects:
+            time.sleep(SECOND_LOOK)
+        late: dict[str, list[str]] = {}
+        for queue, task_ids in suspects.items():
+            findings = self._tickets.search(queue, task_ids)
+            if self.actor:
+                late[queue] = [finding.task_id for finding in findings if finding.outcome == "later"]
+                findings = tuple(finding for finding in findings if finding.outcome != "later")
+            yield from self._told(findings)
+        if any(late.values()):
+            time.sleep(HAND_OVER * self.store.settings.beat)
+        for queue, task_ids in late.items():
+            yield from self._told(self._tickets.search(queue, task_ids))
 
-    def _tickets(self, queue: str) -> Iterator[str]:
-        start = 0
-        while True:
-            with translated():
-                page = cast(list[str], self.redis.lrange(self.keys.rq_queue(queue), start, start + TOGETHER - 1))
-            yield from page
-            if len(page) < TOGETHER:
-                return
-            start += TOGETHER
+    # What is gone, and what is counted
 
-    def _without_ticket(self, task_ids: list[str]) -> Iterator[Problem]:
-        for task in self.reads.tasks(task_ids):
-            if isinstance(task, Task) and task.state is State.PENDING:
-                yield from self._ticket_of(task.id, task.queue)
+    def _lost(self) -> Iterator[Problem]:
+        task_ids = sorted({*self._remains, *self._last_entry})
+        was_purged = ask_each(self.redis, "exists", map(self.keys.tombstone, task_ids))
+        for task_id, purged in zip(task_ids, was_purged, strict=True):
+            remains, move = sorted(self._remains[task_id]), self._last_entry.get(task_id)
+            lost = not purged and (move is not None or self.keys.params(task_id) in remains)
+            what = "it was purged" if purged else "its record is gone"
+            what += f"; left of it: {', '.join(remains)}" if remains else ""
+            what += f"; its last move: {move}" if move else ""
+            yield Problem("a" if lost else "c", task_id, what, "removed" if self.actor else "remains")
 
-    def _ticket_of(self, task_id: str, queue: str) -> Iterator[Problem]:
-        tickets = Counter(self._tickets(queue))[task_id]
+    def _ledger(self) -> Iterator[Problem]:
+        account = self._upkeep.account()
+        # An index that lacks an entry was told already: only a record that is missing is missing here.
+        if account.missing and (self.actor or account.submitted != self.tasks + account.purged + account.lost):
+            if self.actor:
+                self._upkeep.account(corrects=True)
+            booked = f"{account.purged} were purged and {account.lost} written off as lost"
+            what = f"{account.submitted} tasks were submitted, {account.here} are here, {booked}"
+            yield Problem("h", "-", what, "repaired" if self.actor else "repairable")
+
+    def _quarantined(self) -> Iterator[Problem]:
         with translated():
-            still = self.redis.hget(self.keys.task(task_id), "state") == State.PENDING
-        if still and tickets != 1:
-            wrong = f"it is PENDING and has {tickets} tickets in {self.keys.rq_queue(queue)}"
-            yield Problem("b", task_id, wrong, "the watchdog makes a new ticket, and a worker drops one too many")
+            held = cast(Iterator[tuple[str, str]], self.redis.hscan_iter(self.keys.quarantine, count=TOGETHER))
+            for place, wrong in held:
+                yield from self._noted(place, wrong)
+
+    def _noted(self, place: str, wrong: str) -> Iterator[Problem]:
+        """Tell a note about a member that was taken out of an index; it is settled when nothing of it is damaged."""
+        index, _, task_id = place.rpartition(" ")
+        is_settled = not self._upkeep.compare([task_id]).findings
+        if is_settled and self.actor:
+            with translated():
+                self.redis.hdel(self.keys.quarantine, raw(place))
+        if task_id not in self._remains:  # else it was told, and noted by this audit
+            outcome = "kept" if not is_settled else "removed" if self.actor else "remains"
+            yield Problem("c", task_id, f"it was taken out of {index}: {wrong}", outcome)
 
 
-def batches(values: Iterable[T]) -> Iterator[list[T]]:
-    """Yield the values in lists of at most TOGETHER."""
-    remaining = iter(values)
-    while some := list(islice(remaining, TOGETHER)):
-        yield some
+def _fits(place: Place, record: Any) -> bool:
+    """Tell whether a task may be in an index; a record that cannot be read was told before."""
+    if isinstance(record, Exception):
+        return True
+    state, queue, task_type = record
+    if state is None:
+        return False
+    wanted = {"state": state, "pending": queue, "parked": parking(queue, task_type)}
+    return wanted.get(place.family, place.id) == place.id
 
 
-def _escaped(prefix: str) -> str:
-    """Return a prefix in which nothing is a wildcard for SCAN."""
-    return "".join(f"\\{character}" if character in "*?[]\\" else character for character in prefix)
+def _move(entry_id: str, entry: Mapping[str, str]) -> str:
+    """Return a history entry as one line."""
+    move = f"{entry.get('event')} from {entry.get('from') or 'nothing'} to {entry.get('to')}"
+    return f"{move} by {entry.get('actor')} ({entry.get('reason')}), entry {entry_id}"

@@ -235,8 +235,8 @@ _BY_ID = (
     "rq_executions", "rq_commands",
 )  # fmt: skip
 _FIXED = (
-    "history", "deadlines", "due", "retention", "types", "queues", "ledger", "quarantine", "watchdog", "patrol", "epoch",
-    "live",
+    "history", "deadlines", "due", "retention", "types", "queues", "ledger", "quarantine", "watchdog", "patrol",
+    "epoch", "live",
 )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ class Scripts:
         self._redis = redis
         self._scripts: dict[str, Script] = {verb: redis.register_script(render(verb, names)) for verb in VERBS}
 
-    def call(self, verb: str, keys: Sequence[str] = (), arguments: Sequence[Argument] = ()) -> Any:
+    def call(self, verb: str, keys: Sequence[str | bytes] = (), arguments: Sequence[Argument] = ()) -> Any:
         """Run one verb in one round trip. Raises RedisUnavailable, RedisFull or CorruptRecord."""
         script = self._scripts[verb]
         with translated():

@@ -37,6 +37,7 @@ class Settings:
     sweep: float = 1.0  # pause between two rounds of the watchdog
     tombstone: float = 604_800.0  # how long the id of a purged task stays taken
     idempotency: float = 86_400.0  # how long an idempotency key is remembered
+    allow_eviction: bool = False  # whether to start on a Redis that evicts keys when its memory is short
 
     @property
     def longest_gap(self) -> float:
@@ -160,4 +161,5 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "sweep": _seconds(0.05, 60),
     "tombstone": _seconds(1, _YEAR),
     "idempotency": _seconds(1, _YEAR),
+    "allow_eviction": _flag,
 }

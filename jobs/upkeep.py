@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .batches import raw
 from .messages import Swept
 from .scripts import literal
 from .store import BATCH, Store
@@ -76,19 +77,15 @@ class Upkeep:
     def __init__(self, store: Store) -> None:
         self.scripts, self.keys, self.settings = store.scripts, store.keys, store.settings
 
-    def look(self, task_ids: Sequence[str], indices: Sequence[str] = (), *, replays: bool = True) -> Looked:
-        """Compare tasks with what must hold around them, and write nothing.
+    def compare(self, task_ids: Sequence[str], indices: Sequence[str] = (), actor: str = "") -> Looked:
+        """Compare tasks with what must hold around them; an actor also puts right what can be, and records it.
 
         `indices` are those in which the ids were seen, beside those that the tasks themselves name.
         """
-        return self._compare(task_ids, "", indices, replayed=REPLAYED if replays else None)
+        return self._compare(task_ids, actor, indices, replayed=REPLAYED)
 
-    def repair(self, task_ids: Sequence[str], actor: str, indices: Sequence[str] = ()) -> Looked:
-        """Put right what can be, and record it in the histories."""
-        return self._compare(task_ids, actor, indices)
-
-    def look_for_tickets(self, task_ids: Sequence[str], queue: str, length: int, actor: str = "") -> Looked:
-        """Compare tasks with all tickets of a queue, of which there are about `length`; an actor also repairs."""
+    def search(self, task_ids: Sequence[str], queue: str, length: int, actor: str = "") -> Looked:
+        """Compare tasks with the tickets of a queue too, of which there are about `length`."""
         return self._compare(task_ids, actor, queue=queue, together=max(1, min(BATCH, SEARCHED // max(1, length))))
 
     def _compare(
@@ -105,8 +102,8 @@ class Upkeep:
         arguments = (actor, int(bool(actor)), self._lease, hand_over, queue, "" if replayed is None else replayed)
         done, moved, findings = 0, 0, list[Finding]()
         while done < len(task_ids):
-            some = task_ids[done : done + together]
-            looked_at, mended, *told = self.scripts.call("repair", indices, (*arguments, *some))
+            some = map(raw, task_ids[done : done + together])
+            looked_at, mended, *told = self.scripts.call("repair", [*map(raw, indices)], (*arguments, *some))
             done, moved = done + looked_at, moved + mended
             findings += _findings(told)
         return Looked(moved, tuple(findings))

@@ -177,7 +177,7 @@ end
 local function check_tickets(look)
   local task, queue = look.task, look.terms.queue
   local job = redis.pcall("HMGET", key.rq_job .. task.id, "origin", "status", "data")
-  if job.err then return tell_damage(look, key.rq_job .. task.id, "hash") end
+  if job.err then job = {} end -- a ticket is constant, and written anew
   local is_ours, status = job[1] == task.queue and job[3], job[2]
   if queue ~= "" and queue ~= task.queue then check_list(look, queue, status) end
   local number = check_list(look, task.queue, status)

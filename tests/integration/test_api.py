@@ -257,7 +257,10 @@ def test_stats_count_states_queues_and_the_ledger(web: FlaskClient, client: Clie
     store.sweep("watchdog:test")
     stats = web.get("/api/stats").json
     assert {"SUCCESS": 1, "PENDING": 1} == {state: count for state, count in stats["states"].items() if count}
-    assert ({"submitted": 2, "purged": 0, "lost": 0, "stale_writes": 0}, {"work": 1}) == (stats["ledger"], stats["pending"])
+    assert ({"submitted": 2, "purged": 0, "lost": 0, "stale_writes": 0}, {"work": 1}) == (
+        stats["ledger"],
+        stats["pending"],
+    )
     assert "watchdog:test" == stats["watchdog"]["actor"]
     assert isinstance(stats["watchdog"]["swept_at"], int)
 

@@ -306,7 +306,7 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
     Event.RESUME: (Carrier("resume", lambda s: s.store.resume(ID, BY_PERSON), State.PAUSED),),
     Event.REQUEUE: (Carrier("requeue", lambda s: s.store.requeue(BY_WATCHDOG, QUEUE), State.PENDING, make_ticketless),),
     Event.REPAIR: (
-        Carrier("repair", lambda s: Upkeep(s.store).repair([ID], BY_PERSON), State.PENDING, unlist),
+        Carrier("repair", lambda s: Upkeep(s.store).compare([ID], actor=BY_PERSON), State.PENDING, unlist),
         Carrier("patrol", lambda s: Upkeep(s.store).patrol(BY_WATCHDOG), State.PENDING, unlist),
     ),
 }

@@ -18,6 +18,7 @@ from scripts.seeding import (
     PARK,
     QUEUE,
     TYPE,
+    UNNAMED,
     Carrier,
     Scene,
     finish,
@@ -51,7 +52,7 @@ RICH = (
 )
 """Calls that touch keys which the plain ones leave alone."""
 
-SINGLE = [carrier for carrier in ALL if carrier is not PARK]
+SINGLE = [carrier for carrier in ALL if carrier not in (PARK, UNNAMED)]
 """What acts on the one task only."""
 
 BATCH = {"unpark", "release", "sweep", "requeue", "purge", "repair", "patrol", "unnamed", "recount"}
@@ -130,8 +131,9 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
     elif carrier.verb in BATCH:
         problems = [raised] if raised else stage.store.reply[2:]
         assert any(key in problem for problem in problems), where
+        traces = {stage.keys.watchdog, stage.keys.patrol}
         postponed = {stage.keys.task(ID)} if carrier.verb == "requeue" else set()  # when it is looked at again
-        assert changed <= {*indices(stage), stage.keys.quarantine, stage.keys.watchdog, *postponed}, where
+        assert changed <= {*indices(stage), stage.keys.quarantine, *traces, *postponed}, where
     elif word == "empty":
         assert [key in problem for problem in stage.redis.hvals(stage.keys.quarantine)] == [True], where
         assert changed <= {*indices(stage), stage.keys.quarantine, stage.keys.wake(QUEUE)}

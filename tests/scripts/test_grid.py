@@ -118,4 +118,10 @@ def test_the_grid_is_whole() -> None:
     """Every event but GIVE_UP has a script that carries it, and every verb is tried."""
     assert set(Event) - {Event.GIVE_UP} == CARRIERS.keys()
     tried = {carrier.verb for carriers in CARRIERS.values() for carrier in carriers}
-    assert set(loader.VERBS) == tried | {"purge", "put_back", "unpark", "unnamed", "recount"}  # these are for what no event moves
+    assert set(loader.VERBS) == tried | {
+        "purge",
+        "put_back",
+        "unpark",
+        "unnamed",
+        "recount",
+    }  # these are for what no event moves

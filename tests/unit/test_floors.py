@@ -26,6 +26,8 @@ FLOORS = {
             "jobs.terms",
             "jobs.recurrence",
             "jobs.signature",
+            "jobs.inventory",
+            "jobs.batches",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
         *(
@@ -43,7 +45,7 @@ FLOORS = {
     2: (
         *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
         *("jobs.circumstances", "jobs.explanation", "jobs.schedules", "jobs.diary"),
-        *("jobs.upkeep", "jobs.preflight"),
+        *("jobs.upkeep", "jobs.tickets", "jobs.preflight"),
     ),
     3: ("jobs.client",),
     4: (

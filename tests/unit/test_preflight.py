@@ -42,7 +42,7 @@ def test_what_is_wrong_is_told(server: dict[str, Any], saves: str, told: str) ->
 
 
 def test_eviction_is_refused_unless_allowed(redis: Redis) -> None:
-    """A server that evicts loses tasks; who knows what he does may go on, but not on a server that is unfit otherwise."""
+    """A server that evicts loses tasks; who knows what he does may go on, and is warned."""
     redis.config_set("maxmemory-policy", "allkeys-lru")
     try:
         with pytest.raises(UnfitRedis, match="noeviction"):

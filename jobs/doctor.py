@@ -68,12 +68,17 @@ class Doctor:
 
     def __init__(self, store: Store, actor: str = "") -> None:
         self.store, self.redis, self.keys, self.actor = store, store.redis, store.keys, actor
-        self.tasks = 0  # seen by the last audit
+        self.tasks = self.entries = 0  # seen by the audit
         self._reads, self._upkeep, self._tickets = Reads(store.redis, store.keys), Upkeep(store), Tickets(store, actor)
         self._indices: set[str] = set()
         self._queues: set[str] = set()
         self._remains: dict[str, set[str]] = defaultdict(set)  # id of a task without a record -> keys that speak of it
         self._last_entry: dict[str, str] = {}  # the same id -> its last history entry
+
+    @property
+    def queues(self) -> int:
+        """How many queues the audit saw."""
+        return len(self._queues)
 
     def audit(self) -> Iterator[Problem]:
         """Yield every invariant that is broken, each once."""
@@ -101,7 +106,6 @@ class Doctor:
     # What is stored: the keys, and with them the tasks
 
     def _stored(self) -> Iterator[Problem]:
-        self.tasks = 0
         self._indices = {self.keys.deadlines, self.keys.due, self.keys.retention, *map(self.keys.state, STORED)}
         self._queues = set(self._reads.queues())
         for names in batches(self._scan()):
@@ -216,6 +220,7 @@ class Doctor:
         after: str | None = "0-0"
         while after is not None:
             leaf = self._upkeep.leaf_through(after, deletes=deletes)
+            self.entries += 0 if deletes else leaf.number
             if leaf.unnamed:
                 yield leaf.unnamed
             after = leaf.after

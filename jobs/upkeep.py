@@ -49,8 +49,9 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A part of the history: its entries that no task names, by id, and where to go on; None at the end."""
+    """A part of the history: how many entries, those that no task names, by id, and where to go on; None at the end."""
 
+    number: int
     unnamed: dict[str, str]
     after: str | None
 
@@ -122,7 +123,7 @@ class Upkeep:
     def leaf_through(self, after: str, *, deletes: bool = False) -> Leaf:
         """Look through a part of the history for entries that no task names; delete them when asked to."""
         number, _, last, *found = self.scripts.call("unnamed", (), (after, LEAFED, int(deletes)))
-        return Leaf(dict(found), last if number else None)
+        return Leaf(number, dict(found), last if number else None)
 
     def account(self, *, corrects: bool = False) -> Account:
         """Compare the ledger with the tasks that are here; correct it when asked to, missing ones booked as lost."""

@@ -10,11 +10,15 @@ local FIELD_OF = { -- fields that tasks in other states must not have
   due_at = WAITING_FOR_TIME, worker_id = RUNNING, timeout_at = RUNNING, parked_at = {[State.PENDING] = true},
 }
 
-local function all_indices()
-  local names = {key.deadlines, key.due, key.retention}
+-- The indices that hold anything, of those that every task may be in.
+local function shared_indices()
+  local names, held = {key.deadlines, key.due, key.retention}, {}
   for state in pairs(STORED) do names[#names + 1] = key.state .. state end
   table.sort(names)
-  return names
+  for _, name in ipairs(names) do
+    if redis.call("EXISTS", name) == 1 then held[#held + 1] = name end
+  end
+  return held
 end
 
 -- A look at one task. `terms`: now, lease (ms), hand_over (ms), indices (in which it may stand besides), queue (whose
@@ -97,7 +101,7 @@ local function check_indices(look)
     must_stand_in(look, unpack(place))
   end
   local own = {key.pending .. task.queue, parking_place(task.queue, task.type)}
-  for _, names in ipairs({look.terms.everywhere, own, look.terms.indices}) do
+  for _, names in ipairs({look.terms.shared, own, look.terms.indices}) do
     for _, name in ipairs(names) do
       if not wanted[name] then must_not_stand_in(look, name) end
       wanted[name] = true -- looked at once
@@ -275,7 +279,7 @@ end
 -- What is left of a task whose hash is gone: there is nothing to put it right from, so it can only be removed.
 local function examine_remains(id, terms)
   local look = new_look({id = id}, terms)
-  for _, names in ipairs({terms.everywhere, terms.indices}) do
+  for _, names in ipairs({terms.shared, terms.indices}) do
     for _, name in ipairs(names) do
       if type(redis.pcall("ZSCORE", name, id)) == "string" then
         tell(look, "c", name, {frees = function() set_aside(name, id, "no task of this id") end})

@@ -37,7 +37,7 @@ local function look_at(task, terms)
   if mend(look, actor) > 0 then moved = moved + 1 end
 end
 
-local terms = {now = now, lease = lease, hand_over = hand_over, queue = "", indices = {}, everywhere = all_indices()}
+local terms = {now = now, lease = lease, hand_over = hand_over, queue = "", indices = {}, shared = shared_indices()}
 for _, name in ipairs(next_tasks() or {}) do
   local task, damage = read_task(string.sub(name, #key.task + 1))
   if task then look_at(task, terms) elseif damage.err then answer[#answer + 1] = damage.err end

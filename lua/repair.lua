@@ -20,7 +20,7 @@ for index, name in ipairs(KEYS) do indices[index] = name end
 local problem = check_types({{key.history, "stream"}, {key.queues, "hash"}, {key.quarantine, "hash"}})
 if problem then return problem end
 local terms = {
-  now = clock(), lease = lease, hand_over = hand_over, queue = queue, indices = indices, everywhere = all_indices(),
+  now = clock(), lease = lease, hand_over = hand_over, queue = queue, indices = indices, shared = shared_indices(),
 }
 local answer = {0, 0}
 

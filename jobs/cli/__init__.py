@@ -23,6 +23,7 @@ VERBS = {
         "workers": Verb("workers:workers", "List the workers and what they do; show one in detail."),
         "types": Verb("types:types", "List the task types; publish them."),
         "schedules": Verb("schedules:schedules", "List the schedules; add, pause and remove them."),
+        "doctor": Verb("doctor:doctor", "Look for anything that is not as it must be, and repair it."),
         "diagram": Verb("diagram:diagram", "Print the state machine as a diagram."),
     },
     "Processes": {

@@ -4,10 +4,10 @@ import logging
 
 import click
 
-from ..connection import connect
 from ..errors import RedisUnavailable
 from ..preflight import require_fit
 from ..settings import Settings
+from .session import Session
 
 log = logging.getLogger("ghostless")
 
@@ -16,12 +16,11 @@ allow_eviction_option = click.option(
 )
 
 
-def check_fitness(settings: Settings, *, waits: bool = False) -> None:
-    """Log what is not well about the server. Raises UnfitRedis, and RedisUnavailable unless the verb waits for Redis."""
+def check_fitness(session: Session, settings: Settings, *, waits: bool = False) -> None:
+    """Log what is not well about the server. Raises UnfitRedis; RedisUnavailable, unless the verb waits for Redis."""
     try:
-        with connect(settings) as redis:
-            for finding in require_fit(redis, allow_eviction=settings.allow_eviction):
-                log.warning("Redis: %s", finding)
+        for finding in require_fit(session.client.store.redis, allow_eviction=settings.allow_eviction):
+            log.warning("Redis: %s", finding)
     except RedisUnavailable as error:
         if not waits:
             raise

@@ -29,5 +29,5 @@ def scheduler(session: Session, interval: float, burst: bool, allow_eviction: bo
     Example: ghostless scheduler
     """
     log_to_stderr()
-    check_fitness(session.settings(allow_eviction=as_setting(allow_eviction)))
+    check_fitness(session, session.settings(allow_eviction=as_setting(allow_eviction)))
     Scheduler(session.client, interval=interval).run(burst)

@@ -36,7 +36,7 @@ def serve(
     free_port(port, host=host)  # gunicorn would try again and again
     log_to_stderr()
     settings = session.settings(allow_eviction=as_setting(allow_eviction))
-    check_fitness(settings, waits=True)
+    check_fitness(session, settings, waits=True)
     try:
         serve_http(settings, host, port, workers, allow_anonymous=allow_anonymous, watchdog=not no_watchdog)
     except InvalidSetting as error:

@@ -25,7 +25,7 @@ def watchdog(session: Session, allow_eviction: bool) -> None:
     """
     log_to_stderr()
     settings = session.settings(allow_eviction=as_setting(allow_eviction))
-    check_fitness(settings)
+    check_fitness(session, settings)
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -94,7 +94,7 @@ def worker(
     if parent:  # which looked at the server; what changed since then must not keep its workers from coming back
         session.client.reads.ping()
     else:
-        check_fitness(settings)  # at the start an outage is told at once, later it is waited for
+        check_fitness(session, settings)  # at the start an outage is told at once, later it is waited for
     if (number or gpus is not None) and not parent:
         found = places(name or unique_name(), number or 1, gpus, settings.health_port)
         ctx.exit(run_pool(settings, found, sys.argv[1:], burst=burst))

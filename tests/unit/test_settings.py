@@ -23,6 +23,7 @@ GOOD = {
     "sweep": ("0.05", 0.05),
     "tombstone": ("1", 1.0),
     "idempotency": ("86400", 86_400.0),
+    "allow_eviction": ("1", True),
 }
 NO_NUMBER = ("", "fast", "1h", "nan", "inf", "-inf", "-1", "1e12", "True", "None", "0x10", "5 s")
 TIMES = ("beat", "lease", "grace", "sweep", "tombstone", "idempotency")

@@ -57,6 +57,8 @@ SINGLE = [carrier for carrier in ALL if carrier not in (PARK, UNNAMED)]
 
 BATCH = {"unpark", "release", "sweep", "requeue", "purge", "repair", "patrol", "unnamed", "recount"}
 
+MENDING = {"repair", "patrol"}
+
 
 def touched(redis: Redis, carrier: Carrier) -> set[str]:
     """Return every key that the carrier's script names to Redis, as MONITOR sees it."""
@@ -125,6 +127,8 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
         word, raised = "damaged", str(error)
     changed = difference(before, snapshot(stage.redis)).keys()
     where = (key, stage.redis.type(key), word, raised)
+    if carrier.verb in MENDING and any(key in str(told) for told in stage.store.reply[2:]):
+        return  # what is damaged is told, and the rest of the task put right
     if word in ("moved", "claimed"):
         violations = audit(stage.redis, stage.keys, [] if carrier.verb == "purge" else [ID])
         assert [] == [violation for violation in violations if ID in violation and key not in violation], where

@@ -40,6 +40,7 @@ WRONG = [
     *(("tasks", value) for value in ("my-tasks", "tasks.py/", "a..b", "1tasks", "a b")),
     *(("artifacts", value) for value in ("", "  ")),
     *(("horse", value) for value in ("", "Fork", "thread")),
+    *(("allow_eviction", value) for value in ("", "2", "maybe")),
     *(("preload", value) for value in ("", "2", "maybe")),
     *(("max_tasks_per_horse", value) for value in ("", "-1", "1.5", "many", "1" * 10)),
     *(("max_horse_rss", value) for value in ("", "-1", "1.5G", "8 G", "8GB", "G")),

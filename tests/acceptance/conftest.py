@@ -10,8 +10,10 @@ from audit import audit, leftovers
 from fleet import QUICK, Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
+from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.model import Entry, Task
 from ghostless.jobs.settings import Settings
+from ghostless.jobs.store import Store
 from helpers import eventually, expect, is_running
 from redis import Redis
 from redis_server import RedisServer
@@ -197,9 +199,10 @@ def assert_gone(*pids: int) -> None:
 
 
 def assert_clean(client: Client, fleet: Fleet, *task_ids: str) -> None:
-    """Check the database against the audit, and that no temporary folder of an attempt stays."""
+    """Check the database against the audit and the doctor, and that no temporary folder of an attempt stays."""
     with connect(client.settings) as redis:
         assert audit(redis, client.store.keys, task_ids) == []
+        assert [str(problem) for problem in Doctor(Store(redis, client.settings)).audit()] == []
     eventually(lambda: assert_no_folder_left(fleet))
 
 

@@ -4,7 +4,6 @@ What is wrong with a task is decided by a script, in one step with fresh state, 
 is gathered here are the ids to decide on: from the records, the indices, the values, the history and the tickets.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,10 +18,7 @@ from .reads import Reads
 from .scripts import literal, translated
 from .store import Store
 from .tickets import Tickets
-from .upkeep import HAND_OVER, Finding, Upkeep
-
-SECOND_LOOK = 0.5
-"""Seconds until a ticket that was not found is searched again: a stock rq worker may just have taken it."""
+from .upkeep import Finding, Upkeep
 
 REMEDIES = {
     "repaired": "repaired",
@@ -235,20 +231,8 @@ class Doctor:
     # Tickets
 
     def _ticketed(self) -> Iterator[Problem]:
-        suspects = {queue: found for queue in sorted(self._queues) if (found := self._tickets.suspects(queue))}
-        if suspects:
-            time.sleep(SECOND_LOOK)
-        late: dict[str, list[str]] = {}
-        for queue, task_ids in suspects.items():
-            findings = self._tickets.search(queue, task_ids)
-            if self.actor:
-                late[queue] = [finding.task_id for finding in findings if finding.outcome == "later"]
-                findings = tuple(finding for finding in findings if finding.outcome != "later")
-            yield from self._told(findings)
-        if any(late.values()):
-            time.sleep(HAND_OVER * self.store.settings.beat)
-        for queue, task_ids in late.items():
-            yield from self._told(self._tickets.search(queue, task_ids))
+        known = {*self._queues, *self._reads.queues()}  # a repair may have named more
+        yield from self._told(self._tickets.audit(sorted(known)))
 
     # What is gone, and what is counted
 

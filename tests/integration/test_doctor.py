@@ -43,7 +43,7 @@ def stage(redis: Redis) -> Scene:
 @pytest.fixture
 def examine(quick: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Problem]]]:
     """Let a doctor look, or with the name of an actor repair; return what it tells."""
-    monkeypatch.setattr("ghostless.jobs.doctor.SECOND_LOOK", 0.01)
+    monkeypatch.setattr("ghostless.jobs.tickets.SECOND_LOOK", 0.01)
     with connect(quick, exact=True) as exact:
         yield lambda actor="": list(Doctor(Store(exact, quick), actor).audit())
 

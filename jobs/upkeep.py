@@ -15,7 +15,7 @@ PATROLLED = 200
 HAND_OVER = 2
 """Beats that a task may be without a ticket: a stock rq worker takes it some time before it starts the task."""
 
-REPLAYED = 2000
+REPLAYED = 500
 """History entries that one call replays, beside those of one more task."""
 
 LEAFED = 250

@@ -52,7 +52,9 @@ local function due_at_of(look)
   if due_at then return due_at end
   local score = redis.pcall("ZSCORE", key.due, task.id)
   local at = type(score) == "string" and whole(score) or look.terms.now
-  tell(look, "b", "its due_at is missing", {adds = function() redis.call("HSET", key.task .. task.id, "due_at", at) end})
+  tell(look, "b", "its due_at is missing", {
+    adds = function() redis.call("HSET", key.task .. task.id, "due_at", at) end,
+  })
   return at
 end
 
@@ -142,7 +144,8 @@ end
 -- A stock rq worker pops a ticket some time before it starts the task, and may die in between.
 local function tell_missing_ticket(look, list, status)
   local task, terms, name = look.task, look.terms, key.task .. look.id
-  local on_its_way = status == "started" or type(redis.pcall("LPOS", list .. key.rq_intermediate_suffix, task.id)) == "number"
+  local in_hand_over = redis.pcall("LPOS", list .. key.rq_intermediate_suffix, task.id)
+  local on_its_way = status == "started" or type(in_hand_over) == "number"
   local since = whole(redis.call("HGET", name, "unticketed_at") or "")
   local patience = terms.hand_over * (on_its_way and LONG_HAND_OVER or 1)
   local fix = {later = function() redis.call("HSETNX", name, "unticketed_at", terms.now) end}
@@ -161,16 +164,18 @@ local function tell_missing_ticket(look, list, status)
   tell(look, "b", "it is PENDING and has no ticket in " .. list, fix)
 end
 
+-- Returns the number of tickets that the task has in the queue's list.
 local function check_list(look, queue, status)
   local task, list = look.task, key.rq_queue .. queue
   local length = redis.pcall("LLEN", list)
-  if type(length) == "table" then return tell_damage(look, list, "list") end
-  if length > SHORT_LIST and queue ~= look.terms.queue then return end
+  if type(length) == "table" then tell_damage(look, list, "list") return 0 end
+  if length > SHORT_LIST and queue ~= look.terms.queue then return 1 end -- not searched, and taken to be there
   local number = length > 0 and #redis.call("LPOS", list, task.id, "COUNT", 0) or 0
   local is_needed = needs_ticket(task) and queue == task.queue
   local surplus = is_needed and number - 1 or number
   if surplus > 0 then
-    local text = "it is " .. task.state .. " and has " .. number .. (number == 1 and " ticket in " or " tickets in ") .. list
+    local tickets = number == 1 and " ticket in " or " tickets in "
+    local text = "it is " .. task.state .. " and has " .. number .. tickets .. list
     tell(look, "b", text, {frees = function() redis.call("LREM", list, -surplus, task.id) end})
   elseif surplus < 0 then
     tell_missing_ticket(look, list, status)
@@ -187,7 +192,7 @@ local function check_tickets(look)
   local number = check_list(look, task.queue, status)
   -- While a stock worker runs the task its job is there too, but is not called queued.
   if needs_ticket(task) then
-    if number and number > 0 and not (is_ours and (status == "queued" or status == "started")) then
+    if number > 0 and not (is_ours and (status == "queued" or status == "started")) then
       tell(look, "b", "it is PENDING and its ticket is empty", {adds = function() write_job(task) end})
     end
   elseif is_ours and status == "queued" then
@@ -225,7 +230,9 @@ local function check_lease(look)
   if not value then return end -- over: that is for the sweep to judge
   if type(value) == "table" then return tell_damage(look, name, "string") end
   if not RUNNING[task.state] then
-    return tell(look, "c", "it is " .. task.state .. " and has a lease", {frees = function() redis.call("DEL", name) end})
+    return tell(look, "c", "it is " .. task.state .. " and has a lease", {
+      frees = function() redis.call("DEL", name) end,
+    })
   end
   local right = (task.worker_id or "") .. " " .. task.attempt
   if task.worker_id and value ~= right then

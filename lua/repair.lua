@@ -8,7 +8,7 @@
 -- ARGV[6] entries of histories that are replayed, at most, and those of one more task; "" for no replay
 -- ARGV[7..n] task ids
 -- returns number of ids looked at (not all where the histories were long), number of tasks put right, then for each
---   finding the id, the rule, what is wrong and what becomes of it: repaired, repairable, later, removed, remains or kept
+--   finding the id, the rule, what is wrong, and what becomes of it: repaired, repairable, later, removed, remains, kept
 -- appends REPAIR
 
 local actor, mends, lease, hand_over, queue = ARGV[1], ARGV[2] == "1", tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]

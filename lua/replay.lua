@@ -31,7 +31,9 @@ local function fault_of(entry, task, state, attempt)
     return string.format("(%s to %s) is no legal step from %s", tostring(entry.event), tostring(entry.to), from)
   end
   if entry.task ~= task.id then return "is of another task" end
-  if tonumber(entry.attempt) ~= attempt then return "is of attempt " .. tostring(entry.attempt) .. ", not " .. attempt end
+  if tonumber(entry.attempt) ~= attempt then
+    return "is of attempt " .. tostring(entry.attempt) .. ", not " .. attempt
+  end
   if not KNOWN_REASON[entry.reason] then return "has an unknown reason" end
   if not entry.actor or entry.actor == "" then return "names no actor" end
   if entry.type ~= task.type or entry.queue ~= task.queue or entry.owner ~= (task.owner or "") then
@@ -48,11 +50,14 @@ local function replay(task, tell)
     -- The first one missing ends it, so that an absurd number of entries costs nothing.
     if not entry then return tell("e", "entry " .. number .. " (" .. id .. ") is not in the history") end
     if entry.event == Event.START then attempt = attempt + 1 end
-    local fault = fault_of(entry, task, state, attempt) or not is_after(id, newest) and "is not newer than the one before"
+    local fault = fault_of(entry, task, state, attempt)
+      or not is_after(id, newest) and "is not newer than the one before"
     if fault then return tell("e", "entry " .. number .. " " .. fault) end
     state, newest = entry.to, id
   end
-  if state ~= task.state then tell("e", "it is " .. task.state .. ", and its history ends in " .. (state == "" and "nothing" or state)) end
+  if state ~= task.state then
+    tell("e", "it is " .. task.state .. ", and its history ends in " .. (state == "" and "nothing" or state))
+  end
   if attempt ~= task.attempt then
     tell("e", "it is at attempt " .. task.attempt .. ", and its history has " .. attempt .. " starts")
   end

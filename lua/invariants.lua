@@ -1,9 +1,5 @@
 -- What must hold around one task, compared with what does. The task's hash is the truth, and all is read in one script:
--- whatever differs from it is damage and not a task in motion. Writes nothing by itself, except in `mend`.
-
-local SHORT_LIST = 1000 -- tickets up to which a queue's list is searched without being asked to
-local LONG_HAND_OVER = 6 -- times the hand-over, after which a stock worker that holds a ticket counts as dead
-local LONGEST_MESSAGE = 1000 -- bytes of what the history says of a repair
+-- whatever differs from it is damage and not a task in motion.
 
 local VALUES = {"params", "metadata", "checkpoint", "result", "error", "log"}
 local FIELD_OF = { -- fields that tasks in other states must not have
@@ -19,24 +15,6 @@ local function shared_indices()
     if redis.call("EXISTS", name) == 1 then held[#held + 1] = name end
   end
   return held
-end
-
--- A look at one task. `terms`: now, lease (ms), hand_over (ms), indices (in which it may stand besides), queue (whose
--- list of tickets is searched however long it is)
-local function new_look(task, terms)
-  local move = new_move(task)
-  return {task = task, id = task.id, terms = terms, move = move, found = {}}
-end
-
--- `fix` says what puts it right: frees (a function that only removes), adds (one that needs memory) or later (a note
--- that makes a later look put it right). Without any, nobody can.
-local function tell(look, rule, text, fix)
-  fix = fix or {}
-  look.found[#look.found + 1] = {rule = rule, text = text, frees = fix.frees, adds = fix.adds, later = fix.later}
-end
-
-local function tell_damage(look, name, expected)
-  tell(look, "c", damaged(name, expected, redis.call("TYPE", name).ok).err)
 end
 
 -- Indices
@@ -130,78 +108,6 @@ local function check_queue(look)
   end
 end
 
--- Tickets
-
-local function write_job(task)
-  redis.call("DEL", key.rq_job .. task.id)
-  redis.call("HSET", key.rq_job .. task.id, "origin", task.queue, unpack(TICKET))
-end
-
-local function needs_ticket(task)
-  return task.state == State.PENDING and not task.parked_at
-end
-
--- A stock rq worker pops a ticket some time before it starts the task, and may die in between.
-local function tell_missing_ticket(look, list, status)
-  local task, terms, name = look.task, look.terms, key.task .. look.id
-  local in_hand_over = redis.pcall("LPOS", list .. key.rq_intermediate_suffix, task.id)
-  local on_its_way = status == "started" or type(in_hand_over) == "number"
-  local since = whole(redis.call("HGET", name, "unticketed_at") or "")
-  local patience = terms.hand_over * (on_its_way and LONG_HAND_OVER or 1)
-  local fix = {later = function() redis.call("HSETNX", name, "unticketed_at", terms.now) end}
-  if since and terms.now - since >= patience then
-    local problem = check_types(queue_places(task.queue))
-    if problem then return tell(look, "c", problem.err) end
-    fix = {adds = function()
-      redis.call("LREM", list .. key.rq_intermediate_suffix, 0, task.id)
-      redis.call("HDEL", name, "unticketed_at")
-      push_ticket(task, true)
-    end}
-  elseif on_its_way then
-    look.noted = fix.later -- nothing is wrong yet
-    return
-  end
-  tell(look, "b", "it is PENDING and has no ticket in " .. list, fix)
-end
-
--- Returns the number of tickets that the task has in the queue's list.
-local function check_list(look, queue, status)
-  local task, list = look.task, key.rq_queue .. queue
-  local length = redis.pcall("LLEN", list)
-  if type(length) == "table" then tell_damage(look, list, "list") return 0 end
-  if length > SHORT_LIST and queue ~= look.terms.queue then return 1 end -- not searched, and taken to be there
-  local number = length > 0 and #redis.call("LPOS", list, task.id, "COUNT", 0) or 0
-  local is_needed = needs_ticket(task) and queue == task.queue
-  local surplus = is_needed and number - 1 or number
-  if surplus > 0 then
-    local tickets = number == 1 and " ticket in " or " tickets in "
-    local text = "it is " .. task.state .. " and has " .. number .. tickets .. list
-    tell(look, "b", text, {frees = function() redis.call("LREM", list, -surplus, task.id) end})
-  elseif surplus < 0 then
-    tell_missing_ticket(look, list, status)
-  end
-  return number
-end
-
-local function check_tickets(look)
-  local task, queue = look.task, look.terms.queue
-  local job = redis.pcall("HMGET", key.rq_job .. task.id, "origin", "status", "data")
-  if job.err then job = {} end -- a ticket is constant, and written anew
-  local is_ours, status = job[1] == task.queue and job[3], job[2]
-  if queue ~= "" and queue ~= task.queue then check_list(look, queue, status) end
-  local number = check_list(look, task.queue, status)
-  -- While a stock worker runs the task its job is there too, but is not called queued.
-  if needs_ticket(task) then
-    if number > 0 and not (is_ours and (status == "queued" or status == "started")) then
-      tell(look, "b", "it is PENDING and its ticket is empty", {adds = function() write_job(task) end})
-    end
-  elseif is_ours and status == "queued" then
-    tell(look, "b", "it is " .. task.state .. " and its ticket is still there", {
-      frees = function() redis.call("DEL", key.rq_job .. task.id) end,
-    })
-  end
-end
-
 -- Fields, lease and values
 
 local function check_fields(look)
@@ -275,14 +181,6 @@ local function examine(task, terms)
   return look
 end
 
--- A ticket of a task that is gone. A plain rq job has no task, and a record that is not our ticket's.
-local function is_orphan(list, id)
-  local places = redis.pcall("LPOS", list, id, "COUNT", 0)
-  if places.err or #places == 0 then return false end
-  local data = redis.pcall("HGET", key.rq_job .. id, "data")
-  return not data or data == TICKET[2]
-end
-
 -- What is left of a task whose hash is gone: there is nothing to put it right from, so it can only be removed.
 local function examine_remains(id, terms)
   local look = new_look({id = id}, terms)
@@ -307,24 +205,4 @@ local function examine_remains(id, terms)
     end})
   end
   return look
-end
-
--- Puts right what can be, removals first, and records it. Returns how many findings it dealt with.
-local function mend(look, actor)
-  local task, texts, done = look.task, {}, 0
-  if look.noted then look.noted() end
-  redis.call("PERSIST", key.task .. task.id) -- needs no memory, and lets the writes after it pass at a full Redis
-  for _, finding in ipairs(look.found) do
-    if finding.later then finding.later() end
-    if finding.frees then finding.frees() end
-    if finding.frees or finding.adds then texts[#texts + 1] = finding.text end
-  end
-  if #texts == 0 or not task.state then return #texts end
-  add_step(look.move, Event.REPAIR, actor, Reason.REPAIR, string.sub(table.concat(texts, "; "), 1, LONGEST_MESSAGE))
-  record(look.move)
-  write_fields(look.move)
-  for _, finding in ipairs(look.found) do
-    if finding.adds then finding.adds() end
-  end
-  return #texts
 end

@@ -28,7 +28,7 @@ from ..statemachine import (
 )
 from ..statemachine.budget import BUDGETS
 
-SHARED = ("transition", "attempt", "person", "held", "batch", "claim_next", "invariants", "replay")
+SHARED = ("transition", "attempt", "person", "held", "batch", "claim_next", "look", "tickets", "invariants", "replay")
 """Parts that verbs build on; `transition` stands before every verb."""
 
 VERBS = (

@@ -10,6 +10,7 @@ from ghostless.statemachine import FINAL, RUNNING, STORED, WAITING_FOR_TIME, Sta
 from redis import Redis
 from scripts.seeding import BY_PERSON, BY_WATCHDOG, ID, QUEUE, TYPE, Scene, park, put, scene, submission
 from scripts.snapshot import difference, snapshot
+from scripts.test_full_redis import full
 
 Damage = Callable[[Scene], object]
 
@@ -185,6 +186,23 @@ def test_a_ticket_may_be_on_its_way(redis: Redis) -> None:
     assert 1 == Upkeep(stage.store).compare([ID], actor=BY_PERSON).moved
     assert [ID] == stage.queue
     assert "unticketed_at" not in stage.task
+    assert [] == audit(redis, stage.keys, [ID])
+
+
+@pytest.mark.parametrize("sign", ["", "started"])
+def test_a_full_redis_keeps_no_ticket_from_coming_back(redis: Redis, sign: str) -> None:
+    """The first look notes the time, a later one makes the ticket, all at the memory limit."""
+    stage = scene(redis)
+    put(stage, State.PENDING)
+    lose_ticket(stage)
+    if sign:
+        redis.hset(stage.keys.rq_job(ID), "status", sign)
+    with full(redis):
+        assert 0 == Upkeep(stage.store).compare([ID], actor=BY_PERSON).moved
+    assert "unticketed_at" in stage.task
+    unticketed(stage, 100_000)
+    with full(redis):
+        assert 1 == Upkeep(stage.store).compare([ID], actor=BY_PERSON).moved
     assert [] == audit(redis, stage.keys, [ID])
 
 

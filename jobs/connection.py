@@ -20,12 +20,14 @@ BLOCK = 2.0
 """Seconds that a blocking read waits in Redis; well under every socket time-out."""
 
 
-def connect(settings: Settings) -> Redis:
+def connect(settings: Settings, *, exact: bool = False) -> Redis:
     """Return a client for short commands, one pool a process.
 
     Every script is safe to repeat, so two quick retries are safe; longer outages are for the caller's loop.
+    With `exact` bytes that are no text keep their identity: what was read can be sent again, though not printed.
     """
-    return Redis.from_url(settings.redis_url, **_options())
+    options = _options() | ({"encoding_errors": "surrogateescape"} if exact else {})
+    return Redis.from_url(settings.redis_url, **options)
 
 
 def connect_like(other: Redis, name: str = "", on_connect: Callable[[], object] | None = None) -> Redis:

@@ -41,6 +41,14 @@ class RedisRefused(GhostlessError):
         super().__init__(f"Redis refused the call: {detail}")
 
 
+class UnfitRedis(GhostlessError):
+    """This Redis would lose tasks; carries each thing that is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(f"this Redis is not fit to keep tasks: {'. '.join(self.problems)}")
+
+
 class CorruptRecord(GhostlessError):
     """Something in Redis is not what it must be; the call wrote nothing."""
 

@@ -210,6 +210,11 @@ class Keys:
         return f"{self.prefix}blocked_cursor"
 
     @property
+    def patrol(self) -> str:
+        """hash: where the watchdogs' audit goes on, and when it last went on."""
+        return f"{self.prefix}patrol"
+
+    @property
     def epoch(self) -> str:
         """string: a random id written once per database."""
         return f"{self.prefix}epoch"
@@ -291,7 +296,7 @@ _BY_ID = (
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "settling", "retention", "leftovers", "types", "queues", "limits", "ledger",
-    "quarantine", "watchdog", "blocked_cursor", "epoch", "live",
+    "quarantine", "watchdog", "blocked_cursor", "patrol", "epoch", "live",
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from .scripts import milliseconds, moment, translated
 log = logging.getLogger("ghostless")
 
 BULKY = ("params", "metadata", "depends_on", "result", "error")
-COUNTERS = ("submitted", "purged", "archived", "stale_writes")
+COUNTERS = ("submitted", "purged", "lost", "archived", "stale_writes")
 _ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 
@@ -143,9 +143,10 @@ class Reads:
             return dict(zip(STORED, cast(list[int], pipeline.execute()), strict=True))
 
     def ledger(self) -> dict[str, int]:
-        """Return the counters of tasks: `submitted` = `live` + `final` + `purged` + `missing`, none of which should be.
+        """Return the counters of tasks: `submitted` = `live` + `final` + `purged` + `lost` + `missing`.
 
-        `archived` are among the purged; `stale_writes` are those of refused writers.
+        `lost` were written off by the doctor; `missing` should be none; `archived` are among the purged; `stale_writes`
+        are those of refused writers.
         """
         with translated(), self.redis.pipeline(transaction=False) as pipeline:  # in one go, so that they fit
             pipeline.hgetall(self.keys.ledger)
@@ -153,14 +154,14 @@ class Reads:
                 pipeline.zcard(self.keys.state(state))
             stored, *numbers = pipeline.execute()
         try:
-            submitted, purged, archived, stale = (int(stored.get(name, 0)) for name in COUNTERS)
+            submitted, purged, lost, archived, stale = (int(stored.get(name, 0)) for name in COUNTERS)
         except ValueError as error:
             raise CorruptRecord(f"{self.keys.ledger}: {error}") from error
         final = sum(number for state, number in zip(STORED, numbers, strict=True) if state in FINAL)
         live = sum(numbers) - final
-        missing = submitted - live - final - purged
+        missing = submitted - live - final - purged - lost
         return dict(
-            submitted=submitted, live=live, final=final, purged=purged, missing=missing, archived=archived,
+            submitted=submitted, live=live, final=final, purged=purged, lost=lost, missing=missing, archived=archived,
             stale_writes=stale,
         )  # fmt: skip
 

@@ -39,7 +39,7 @@ class Scripts:
         self._redis = redis
         self._scripts: dict[str, Script] = {verb: redis.register_script(render(verb, names)) for verb in VERBS}
 
-    def call(self, verb: str, keys: Sequence[str] = (), arguments: Sequence[Argument] = ()) -> Any:
+    def call(self, verb: str, keys: Sequence[str | bytes] = (), arguments: Sequence[Argument] = ()) -> Any:
         """Run one verb in one round trip. Raises RedisUnavailable, RedisFull or CorruptRecord."""
         script = self._scripts[verb]
         with translated():
@@ -81,6 +81,11 @@ def translated() -> Generator[None]:
         yield
     except RedisError as error:
         raise translate(error) from error
+
+
+def literal(name: str) -> str:
+    """Return a pattern for SCAN that matches this name and no other."""
+    return "".join(f"\\{character}" if character in "*?[]\\" else character for character in name)
 
 
 def milliseconds(time: tuple[int, int]) -> int:

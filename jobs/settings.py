@@ -46,6 +46,7 @@ class Settings:
     alert_webhook: str = ""  # where alerts are sent as a POST of JSON
     alert_timeouts: int = 10  # more timeouts than this within the window are an alert
     alert_window: float = 300.0  # in which they are counted, and after which there may be another alert
+    allow_eviction: bool = False  # whether to start on a Redis that evicts keys when its memory is short
 
     @property
     def longest_gap(self) -> float:
@@ -191,4 +192,5 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "alert_webhook": _webhook,
     "alert_timeouts": _count,
     "alert_window": _seconds(1, _WEEK),
+    "allow_eviction": _flag,
 }

@@ -64,6 +64,11 @@ class Store:
         self._lease = round(settings.lease * 1000)
         self._patience = round(1000 * (PATIENCE_GRACES * settings.grace + settings.lease))
 
+    @property
+    def scripts(self) -> Scripts:
+        """The scripts, for what is kept beside this class."""
+        return self._scripts
+
     # Submitting
 
     def submit(self, submission: Submission) -> Answer:

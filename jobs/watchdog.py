@@ -1,4 +1,4 @@
-"""The watchdog: six bounded steps, again and again, that move what would otherwise stand still.
+"""The watchdog: seven bounded steps, again and again, that move what would otherwise stand still.
 
 Any number may run at once: each step is one script that decides with fresh state, so none needs a lock.
 """
@@ -14,10 +14,12 @@ from .connection import connect
 from .errors import CorruptRecord, GhostlessError, RedisUnavailable
 from .messages import Swept
 from .pauses import Pauses
+from .preflight import preflight
 from .probe import ask_all
 from .reads import Reads
 from .settings import Settings
 from .store import BATCH, Store
+from .upkeep import Upkeep
 
 log = logging.getLogger("ghostless.watchdog")
 
@@ -26,6 +28,9 @@ LONGEST_PAUSE = 5.0
 
 ASKING = 1.0
 """Seconds in which workers that seem lost may answer for their health."""
+
+LOOK_AT_SERVER_AGAIN = 60.0
+"""Seconds between two looks at how the server is set up."""
 
 CORRECT_AGAIN = 60.0
 """Seconds between two looks at which types are parked, whose cost follows the types and queues that there are."""
@@ -49,7 +54,8 @@ class Watchdog:
         self.store = store
         self.reads = Reads(store.redis, store.keys)
         self._told: dict[str, float] = {}
-        self._correct_at = 0.0
+        self._upkeep = Upkeep(store)
+        self._correct_at = self._look_at_server_at = 0.0
         self.actor = f"watchdog:{name or f'{socket.gethostname()}-{os.getpid()}'}"
 
     def sweep_deadlines(self) -> Swept:
@@ -105,6 +111,17 @@ class Watchdog:
             self.store.demand_archive()  # each time, since the database may have been emptied
         return self.store.purge()
 
+    def audit(self) -> Swept:
+        """Put right what is wrong around a few of the stored tasks, and tell when the server is not fit any more."""
+        step = self._upkeep.patrol(self.actor)
+        return Swept(step.looked_at, step.moved, (*step.problems, *self._unfit()))
+
+    def _unfit(self) -> list[str]:
+        if time.monotonic() < self._look_at_server_at:
+            return []
+        self._look_at_server_at = time.monotonic() + LOOK_AT_SERVER_AGAIN
+        return [f"Redis: {finding}" for finding in preflight(self.store.redis) if finding.level == "refused"]
+
     def sweep_all(self) -> bool:
         """Do each duty once; tell whether one of them had a full batch, so that more is waiting.
 
@@ -120,7 +137,7 @@ class Watchdog:
     def _duties(self) -> tuple[Callable[[], Swept], ...]:
         return (
             *(self.sweep_deadlines, self.release_due, self.requeue_missing),
-            *(self.settle_dependents, self.recheck_blocked, self.purge),
+            *(self.settle_dependents, self.recheck_blocked, self.purge, self.audit),
         )
 
     def _perform(self, duty: Callable[[], Swept], outages: list[RedisUnavailable]) -> bool:

@@ -14,10 +14,12 @@ from importlib.resources import files
 from ..statemachine import (
     ALREADY,
     FINAL,
+    INITIAL,
     LOSSES,
     RUNNING,
     STORED,
     TABLE,
+    UNRECORDED,
     WAITING_FOR_TIME,
     Event,
     Policy,
@@ -29,13 +31,15 @@ from ..statemachine.budget import BUDGETS
 ALWAYS = ("transition", "dependents")
 """Parts that stand before every verb: how a task moves, and what its end means for others."""
 
-SHARED = (*ALWAYS, "attempt", "person", "held", "batch", "claim_next")
+SHARED = (
+    *ALWAYS, "attempt", "person", "held", "batch", "claim_next", "look", "tickets", "awaited", "invariants", "replay",
+)  # fmt: skip
 """Parts that verbs build on."""
 
 VERBS = (
     "submit", "claim", "start", "finish", "heartbeat", "progress", "checkpoint", "log", "stage",
     "cancel", "pause", "resume", "retry", "put_back", "unpark", "release", "sweep", "lose", "requeue",
-    "settle", "recheck", "purge", "subscribe", "listen", "dismiss",
+    "settle", "recheck", "purge", "repair", "patrol", "unnamed", "recount", "subscribe", "listen", "dismiss",
 )  # fmt: skip
 """The scripts, in the order of a task's life."""
 
@@ -73,6 +77,8 @@ def prelude(names: Mapping[str, str]) -> str:
             _local("Reason", _by_name(Reason)),
             _local("MOVES", {f"{state} {event}": target for (state, event), target in TABLE.items()}),
             _local("ALREADY", _set(f"{state} {event}" for state, event in ALREADY)),
+            _local("INITIAL", _set(INITIAL)),
+            _local("UNRECORDED", _set(UNRECORDED)),
             _local("STORED", _set(STORED)),
             _local("FINAL", _set(FINAL)),
             _local("RUNNING", _set(RUNNING)),

@@ -1,5 +1,5 @@
 -- Looks again at BLOCKED tasks, a page a call: what they wait for may be gone, or have ended while an index was damaged.
--- uses batch
+-- uses batch, awaited
 --
 -- ARGV[1] actor   ARGV[2] tasks looked at, and dependencies of them, at most
 -- returns number moved, number moved, then what was wrong with the others
@@ -24,10 +24,7 @@ end
 -- Whether the end of a dependency is still to come, and will find the task.
 local function will_tell(dependency, id)
   local state = state_of(dependency)
-  if not state or FINAL[state] then return false end
-  if redis.call("HEXISTS", key.task .. dependency, "dependents") == 0 then return false end
-  local since = redis.pcall("ZSCORE", key.dependents .. dependency, id)
-  return type(since) == "string"
+  return state and not FINAL[state] and is_noted(dependency, id)
 end
 
 local function is_in_order(id, unmet)
@@ -37,23 +34,13 @@ local function is_in_order(id, unmet)
   return #unmet > 0
 end
 
--- The end of the dependency finds the task again, should its place in the index have been lost.
-local function look_at_dependency(task, dependency)
-  local state, damage = state_of(dependency)
-  if damage then return damage end
-  if not state or FINAL[state] then return heed(task, dependency, state, actor, now) end
-  damage = check_types({{key.dependents .. dependency, "zset"}})
-  if damage then return damage end
-  wait_for(dependency, task.id, task.entered_at)
-end
-
 -- Returns what is wrong, if anything; the task is BLOCKED no more when it was moved.
 local function put_right(task, unmet)
   local damage = check_types({{key.unmet .. task.id, "set"}})
   if damage then return damage end
   if #unmet == 0 then return look_at_time(task) end
   for _, dependency in ipairs(unmet) do
-    damage = look_at_dependency(task, dependency)
+    damage = note_again(task, dependency, actor, now)
     if damage or task.state ~= State.BLOCKED then return damage end
   end
 end

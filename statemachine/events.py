@@ -23,6 +23,7 @@ class Event(StrEnum):
     SUSPEND = "SUSPEND"
     RESUME = "RESUME"
     REQUEUE = "REQUEUE"  # the watchdog made a new ticket for a task whose ticket was gone
+    REPAIR = "REPAIR"  # what stands around the task was put right from its record
 
 
 UNRECORDED = frozenset({Event.HEARTBEAT, Event.PROGRESS})

@@ -90,8 +90,8 @@ def _without_end(table: Table) -> list[str]:
 def _leaving_final(table: Table) -> list[str]:
     return [
         f"{state} is final, and {event} leads out of it"
-        for state, event in table
-        if state in FINAL and event is not Event.RETRY
+        for (state, event), target in table.items()
+        if state in FINAL and target is not state and event is not Event.RETRY
     ]
 
 

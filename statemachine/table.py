@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from .events import Event
-from .states import FINAL, State
+from .states import FINAL, STORED, State
 
 INITIAL: Final = frozenset({State.PENDING, State.SCHEDULED, State.BLOCKED})
 """Where SUBMIT may put a new task."""
@@ -72,6 +72,7 @@ _ARROWS: Final[Mapping[Event, Mapping[State, State]]] = {
     },
     Event.RESUME: {State.PAUSED: State.PENDING, State.PAUSING: State.PROCESSING},
     Event.REQUEUE: {State.PENDING: State.PENDING},
+    Event.REPAIR: {state: state for state in STORED},
 }
 
 TABLE: Final[Mapping[tuple[State, Event], State]] = MappingProxyType(

@@ -12,7 +12,7 @@ d  every task that is not final has a next event that needs no human, or is PAUS
 e  its history replays through the transition table to its present state
 f  its side effects happened at most once an attempt, and each further attempt is in the history with its reason
 g  no key without TTL but those the design lists
-h  the ledger holds: submitted = live + final + purged
+h  the ledger holds: submitted = live + final + purged + written off as lost by the doctor
 i  nothing is left of finished attempts, neither processes nor folders: those that a test names
 """
 
@@ -48,16 +48,9 @@ FOR_EVER_EACH = {
     *("task", "leftover", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"),
     "listener",
 }
-FOR_A_WHILE = {"watchdog"}
+FOR_A_WHILE = {"watchdog", "patrol"}
 FOR_A_WHILE_EACH = {
-    "heartbeat",
-    "tombstone",
-    "idempotency",
-    "claim",
-    "events",
-    "parked_entries",
-    "alert",
-    "alert_window",
+    *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
 }
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 
@@ -351,7 +344,8 @@ def _owned_entries(picture: _Picture) -> Iterator[str]:
 def _owned_values(picture: _Picture, keys: Keys) -> Iterator[str]:
     for task_id, task in picture.tasks.items():
         if ("dependencies" in task) != (keys.depends_on(task_id) in picture.types):
-            yield f"c: {task_id} depends on {task.get('dependencies')} tasks, and their ids do not stand with it"
+            number, name = task.get("dependencies"), keys.depends_on(task_id)
+            yield f"c: {task_id} depends on {number} tasks, and {name} does not say so"
     for key in picture.types:
         for name in (*BULK, "tombstone"):
             task_id = key.removeprefix(getattr(keys, name)(""))
@@ -372,6 +366,6 @@ def _allowed_keys(picture: _Picture, keys: Keys) -> Iterator[str]:
 
 
 def _added_up(picture: _Picture) -> Iterator[str]:
-    submitted, purged = (int(picture.ledger.get(name, 0)) for name in ("submitted", "purged"))
-    if submitted != len(picture.tasks) + purged:
-        yield f"h: {submitted} were submitted, {len(picture.tasks)} are here and {purged} were purged"
+    submitted, purged, lost = (int(picture.ledger.get(name, 0)) for name in ("submitted", "purged", "lost"))
+    if submitted != len(picture.tasks) + purged + lost:
+        yield f"h: {submitted} were submitted, {len(picture.tasks)} are here, {purged} were purged, {lost} written off"

@@ -17,6 +17,7 @@ _COUNTED = {
     "submitted": ("ghostless_tasks_submitted", "Tasks that were accepted."),
     "purged": ("ghostless_tasks_purged", "Tasks that were removed when their retention was over."),
     "archived": ("ghostless_tasks_archived", "Tasks that were archived before they were removed."),
+    "lost": ("ghostless_tasks_lost", "Tasks whose record was gone, written off by `ghostless doctor --repair`."),
     "stale_writes": ("ghostless_stale_writes", "Writes of attempts that no longer held their task; all were refused."),
 }
 
@@ -44,7 +45,7 @@ class _Numbers(Collector):
             yield CounterMetricFamily(metric, meaning, value=ledger[name])
         states = {str(state): number for state, number in self._reads.counts().items()}
         yield _by("state", "ghostless_tasks", "Tasks in each state.", states)
-        missing = "Tasks that are neither here nor purged: submitted - here - purged. Anything but 0 is a fault."
+        missing = "Tasks of which nothing is known: submitted - here - purged - lost. Anything but 0 is a fault."
         yield GaugeMetricFamily("ghostless_tasks_missing", missing, value=ledger["missing"])
 
     def _queues(self) -> Iterator[Metric]:

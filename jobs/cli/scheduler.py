@@ -3,6 +3,7 @@
 import click
 
 from ..scheduler import Scheduler
+from .fitness import allow_eviction_option, as_setting, check_fitness
 from .logs import log_to_stderr
 from .session import Session, pass_session
 
@@ -17,8 +18,9 @@ from .session import Session, pass_session
     help="Pause between two looks.",
 )
 @click.option("--burst", is_flag=True, help="Do once what is due, and end.")
+@allow_eviction_option
 @pass_session
-def scheduler(session: Session, interval: float, burst: bool) -> None:
+def scheduler(session: Session, interval: float, burst: bool, allow_eviction: bool) -> None:
     """Submit tasks when their schedules are due, and hand over plain jobs of rq-scheduler.
 
     Any number may run at once; do not run `rqscheduler`, or rq's workers with --with-scheduler, beside it.
@@ -27,5 +29,5 @@ def scheduler(session: Session, interval: float, burst: bool) -> None:
     Example: ghostless scheduler
     """
     log_to_stderr()
-    session.client.reads.ping()
+    check_fitness(session, session.settings(allow_eviction=as_setting(allow_eviction)))
     Scheduler(session.client, interval=interval).run(burst)

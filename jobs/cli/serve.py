@@ -5,6 +5,7 @@ import click
 from ...web.serve import serve as serve_http
 from ..errors import InvalidSetting
 from ..settings import LAST_PORT
+from .fitness import allow_eviction_option, as_setting, check_fitness
 from .logs import log_to_stderr
 from .ports import free_port
 from .session import Session, pass_session
@@ -16,8 +17,17 @@ from .session import Session, pass_session
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Server processes.")
 @click.option("--allow-anonymous", is_flag=True, help="Listen beyond this machine although nobody is asked who he is.")
 @click.option("--no-watchdog", is_flag=True, help="Leave watching to the watchdogs that run elsewhere.")
+@allow_eviction_option
 @pass_session
-def serve(session: Session, host: str, port: int, workers: int, allow_anonymous: bool, no_watchdog: bool) -> None:
+def serve(
+    session: Session,
+    host: str,
+    port: int,
+    workers: int,
+    allow_anonymous: bool,
+    no_watchdog: bool,
+    allow_eviction: bool,
+) -> None:
     """Serve the HTTP API with its live events, and watch over the tasks.
 
     \b
@@ -25,8 +35,10 @@ def serve(session: Session, host: str, port: int, workers: int, allow_anonymous:
     """
     free_port(port, host=host)  # gunicorn would try again and again
     log_to_stderr()
+    settings = session.settings(allow_eviction=as_setting(allow_eviction))
+    check_fitness(session, settings, waits=True)
     try:
-        serve_http(session.settings(), host, port, workers, allow_anonymous=allow_anonymous, watchdog=not no_watchdog)
+        serve_http(settings, host, port, workers, allow_anonymous=allow_anonymous, watchdog=not no_watchdog)
     except InvalidSetting as error:
         if error.name != "host":
             raise

@@ -14,6 +14,7 @@ from ..registered import unique_name
 from ..settings import WAYS_TO_START
 from ..tether import stop_with_parent, tell_parent
 from ..worker import Worker
+from .fitness import allow_eviction_option, as_setting, check_fitness
 from .logs import log_to_stderr
 from .modules import modules_of, modules_option, told
 from .options import as_name, as_names, retyped
@@ -51,6 +52,7 @@ OF_THE_POOL = ("number", "gpus", "name", "health_port")
     metavar="PORT",
     help="Answer GET /health here; a pool's second worker at the next port, and so on. 0 for nowhere.",
 )
+@allow_eviction_option
 @click.option("--parent", type=int, hidden=True, help="Process id of the pool whose worker this is.")
 @click.option("--incarnation", hidden=True, help="What the pool calls this life of the worker.")
 @click.pass_context
@@ -67,6 +69,7 @@ def worker(
     max_jobs: int | None,
     max_idle_time: int | None,
     preload: bool,
+    allow_eviction: bool,
     parent: int | None,
     incarnation: str | None,
     **limits: str | None,
@@ -85,12 +88,16 @@ def worker(
     settings = session.settings(
         tasks=",".join(modules) or None,
         preload="yes" if preload else None,
+        allow_eviction=as_setting(allow_eviction),
         **limits,
     )
     modules_of(settings)
-    session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
     name = name or unique_name()
     log_to_stderr(name if parent else "")
+    if parent:  # which looked at the server; what changed since then must not keep its workers from coming back
+        session.client.reads.ping()
+    else:
+        check_fitness(session, settings)  # at the start an outage is told at once, later it is waited for
     if number or gpus is not None:
         found = places(name, number or 1, gpus, settings.health_port)
         ctx.exit(run_pool(settings, name, found, retyped(ctx, OF_THE_POOL), burst=burst))

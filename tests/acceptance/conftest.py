@@ -13,9 +13,11 @@ from audit import audit
 from fleet import QUICK, Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
+from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.model import Entry, Task
 from ghostless.jobs.probe import Finding, ask
 from ghostless.jobs.settings import Settings
+from ghostless.jobs.store import Store
 from helpers import eventually, expect, free_port, is_running
 from redis import Redis
 from redis_server import RedisServer
@@ -246,10 +248,11 @@ def assert_gone(*pids: int) -> None:
 def assert_clean(
     client: Client, fleet: Fleet, *task_ids: str, effects: Mapping[str, Sequence[int]] | None = None
 ) -> None:
-    """Check everything against the audit; `effects` are the attempts in which each task's side effect happened."""
+    """Check everything against the audit and the doctor; `effects` are the attempts of each task's side effect."""
     eventually(lambda: assert_no_folder_left(fleet))
     with connect(client.settings) as redis:
         assert audit(redis, client.store.keys, task_ids, effects=effects, folders=folders_of_attempts(fleet)) == []
+        assert [str(problem) for problem in Doctor(Store(redis, client.settings)).audit()] == []
 
 
 def assert_no_folder_left(fleet: Fleet) -> None:

@@ -257,8 +257,8 @@ def test_stats_count_states_queues_and_the_ledger(web: FlaskClient, client: Clie
     store.sweep("watchdog:test")
     stats = web.get("/api/stats").json
     assert {"SUCCESS": 1, "PENDING": 1} == {state: count for state, count in stats["states"].items() if count}
-    counted = {"submitted": 2, "live": 1, "final": 1, "purged": 0, "missing": 0, "archived": 0, "stale_writes": 0}
-    assert (counted, {"work": 1}) == (stats["ledger"], stats["pending"])
+    counted = {"submitted": 2, "live": 1, "final": 1, "purged": 0, "lost": 0, "missing": 0, "archived": 0}
+    assert ({**counted, "stale_writes": 0}, {"work": 1}) == (stats["ledger"], stats["pending"])
     assert "watchdog:test" == stats["watchdog"]["actor"]
     assert isinstance(stats["watchdog"]["swept_at"], int)
 

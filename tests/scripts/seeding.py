@@ -11,6 +11,7 @@ from ghostless.jobs.messages import Archived, Claim, Claimed, Ending, Held, Plai
 from ghostless.jobs.scripts import Scripts
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.jobs.upkeep import Upkeep
 from ghostless.statemachine import FINAL, RUNNING, WAITING_FOR_TIME, Event, Policy, Reason, State
 from redis import Redis
 from redis.exceptions import ResponseError
@@ -240,6 +241,21 @@ def submit_another_type(scene: Scene) -> None:
     scene.store.submit(submission("t2", type=OTHER_TYPE))
 
 
+def unlist(scene: Scene) -> None:
+    """Lose the task's entry among those in its state."""
+    scene.redis.zrem(scene.keys.state(scene.task["state"]), ID)
+
+
+def add_unnamed_entry(scene: Scene) -> None:
+    """Leave an entry of a task that is gone in the history."""
+    scene.redis.xadd(scene.keys.history, {"task": "gone", "event": "SUBMIT", "from": "", "to": "PENDING"})
+
+
+def lose_count(scene: Scene) -> None:
+    """Let the ledger know of one task more than there are."""
+    scene.redis.hincrby(scene.keys.ledger, "submitted", 1)
+
+
 def take_plain(scene: Scene) -> None:
     """Let a worker have taken a plain rq job that it did not begin yet."""
     scene.redis.hset(scene.keys.rq_job(PLAIN.job_id), mapping={"origin": QUEUE, "status": "queued"})
@@ -303,6 +319,10 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
     ),
     Event.RESUME: (Carrier("resume", lambda s: s.store.resume(ID, BY_PERSON), State.PAUSED),),
     Event.REQUEUE: (Carrier("requeue", lambda s: s.store.requeue(BY_WATCHDOG, QUEUE), State.PENDING, make_ticketless),),
+    Event.REPAIR: (
+        Carrier("repair", lambda s: Upkeep(s.store).compare([ID], actor=BY_PERSON), State.PENDING, unlist),
+        Carrier("patrol", lambda s: Upkeep(s.store).patrol(BY_WATCHDOG), State.PENDING, unlist),
+    ),
 }
 """The scripts that carry each event. GIVE_UP only ever follows a TIMEOUT in the same script."""
 
@@ -312,11 +332,15 @@ PUT_BACK = Carrier("put_back", lambda s: s.store.put_back(PLAIN), State.PENDING,
 SETTLE = Carrier("settle", lambda s: s.store.settle(), State.BLOCKED, end_untold)
 RECHECK = Carrier("recheck", lambda s: s.store.recheck(BY_WATCHDOG), State.BLOCKED, end_forgotten)
 UNPARK = Carrier("unpark", lambda s: s.store.unpark([TYPE]), State.PENDING, park)
+UNNAMED = Carrier(
+    "unnamed", lambda s: Upkeep(s.store).leaf_through("0-0", deletes=True), State.PENDING, add_unnamed_entry
+)
+RECOUNT = Carrier("recount", lambda s: Upkeep(s.store).account(corrects=True), State.PENDING, lose_count)
 PARK = Carrier("claim", lambda s: s.store.claim(wish("w2", NEXT_TOKEN, OTHER_TYPE)), State.PENDING, submit_another_type)
 
 ALL: tuple[Carrier, ...] = (
     *(carrier for carriers in CARRIERS.values() for carrier in carriers),
-    *(PURGE, PUT_BACK, UNPARK, PARK, SETTLE, RECHECK),
+    *(PURGE, PUT_BACK, UNPARK, PARK, SETTLE, RECHECK, UNNAMED, RECOUNT),
 )
 """Every call that changes something, with a state in which it does."""
 

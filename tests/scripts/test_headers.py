@@ -47,7 +47,10 @@ WORDS = {
     "suspended",
     "more",
 }
-BATCH = {"unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"}
+BATCH = {
+    *("unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"),
+    *("repair", "patrol", "unnamed", "recount"),
+}
 OF_LISTENERS = {"subscribe", "listen", "dismiss"}  # which change no task
 
 

@@ -28,6 +28,8 @@ FLOORS = {
             "jobs.recurrence",
             "jobs.timetable",
             "jobs.signature",
+            "jobs.inventory",
+            "jobs.batches",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
         *(
@@ -60,6 +62,9 @@ FLOORS = {
             "jobs.whole",
             "jobs.groups",
             "jobs.consumer",
+            "jobs.upkeep",
+            "jobs.tickets",
+            "jobs.preflight",
         ),
     ),
     3: ("jobs.client",),
@@ -88,6 +93,7 @@ FLOORS = {
             "jobs.lane",
             "jobs.handler_process",
             "jobs.alerts",
+            "jobs.doctor",
         ),
         "jobs",  # the face that users import; nothing of ours does
     ),

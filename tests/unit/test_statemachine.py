@@ -43,6 +43,7 @@ DESIGN = {
     Event.SUSPEND: {"PROCESSING": "PAUSED", "PAUSING": "PAUSED", "CANCELLING": "CANCELLED"},
     Event.RESUME: {"PAUSED": "PENDING", "PAUSING": "PROCESSING"},
     Event.REQUEUE: {"PENDING": "PENDING"},
+    Event.REPAIR: {state: state for state in STORED},
 }
 """The arrows of the design, typed a second time on purpose."""
 

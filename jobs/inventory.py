@@ -1,0 +1,45 @@
+"""Which keys there may be under the prefix: by the part of the name before the id, or whole."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from .keys import Keys
+
+VALUES: Final = ("params", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log")
+"""What a task keeps beside its record, each in a key of its own."""
+
+INDICES: Final = ("state", "pending", "parked", "dependents")
+"""Indices of which there are several."""
+
+KEPT: Final = frozenset(
+    {
+        *("history", "deadlines", "due", "settling", "retention", "leftovers", "blocked_cursor"),
+        *("types", "schedules", "queues", "limits", "ledger", "quarantine", "epoch"),
+    }
+)
+KEPT_EACH: Final = frozenset({"task", *VALUES, *INDICES, "parked_types", "wake", "leftover", "listener"})
+PASSING: Final = frozenset({"watchdog", "patrol"})
+PASSING_EACH: Final = frozenset(
+    {"heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"}
+)
+
+Life = Literal["kept", "passing", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a key is: its family, the id in its name if it has one, and whether it must have a TTL."""
+
+    family: str
+    id: str
+    life: Life
+
+
+def place_of(keys: Keys, name: str) -> Place:
+    """Tell what a key under the prefix is."""
+    family, colon, name_id = name.removeprefix(keys.prefix).partition(":")
+    if family in (KEPT_EACH if colon else KEPT):
+        return Place(family, name_id, "kept")
+    if family in (PASSING_EACH if colon else PASSING):
+        return Place(family, name_id, "passing")
+    return Place(family, name_id, "unknown")

@@ -1,0 +1,71 @@
+"""The tickets of queues beside the tasks that wait in them: the part of the audit that has to walk rq's lists."""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from ..lua.loader import TICKET_FUNCTION
+from .batches import ask_each, batches, elements, members, raw
+from .errors import CorruptRecord
+from .scripts import translated
+from .store import Store
+from .upkeep import HAND_OVER, Finding, Upkeep
+
+SECOND_LOOK = 0.5
+"""Seconds until a ticket that was not found is searched again: a stock rq worker may just have taken it."""
+
+
+class Tickets:
+    """Compares lists of tickets with tasks, and with an `actor` puts them right. Raises RedisUnavailable."""
+
+    def __init__(self, store: Store, actor: str = "") -> None:
+        self.redis, self.keys, self.actor = store.redis, store.keys, actor
+        self.upkeep, self.beat = Upkeep(store), store.settings.beat
+
+    def audit(self, queues: Iterable[str]) -> Iterator[Finding]:
+        """Yield what is wrong with the tickets of these queues; a damaged one keeps nobody from the others."""
+        suspects: dict[str, Sequence[str]] = {}
+        for queue in queues:
+            try:
+                suspects |= {queue: found} if (found := self._suspects(queue)) else {}
+            except CorruptRecord as error:
+                yield Finding("-", "c", error.detail, "kept")
+        if suspects:
+            time.sleep(SECOND_LOOK)
+        late: dict[str, list[str]] = defaultdict(list)
+        for queue, task_ids in suspects.items():
+            for finding in self._searched(queue, task_ids):
+                if finding.outcome == "later" and self.actor:
+                    late[queue].append(finding.task_id)
+                else:
+                    yield finding
+        if late:
+            time.sleep(HAND_OVER * self.beat)
+        for queue, task_ids in late.items():
+            yield from self._searched(queue, task_ids)
+
+    def _suspects(self, queue: str) -> list[str]:
+        """Return tasks of a queue without exactly one ticket, and tickets of what does not wait in the queue."""
+        tickets = Counter(elements(self.redis, self.keys.rq_queue(queue)))
+        waiting = set(members(self.redis, self.keys.pending(queue)))
+        found = [task_id for task_id in waiting if tickets[task_id] != 1]
+        for some in batches(ticket for ticket in tickets if ticket not in waiting):
+            found += self._ours(some)
+        return sorted(found)
+
+    def _ours(self, tickets: Sequence[str]) -> Iterator[str]:
+        """Yield the tickets that are not those of plain rq jobs."""
+        is_task = ask_each(self.redis, "exists", map(self.keys.task, tickets))
+        calls = ask_each(self.redis, "hget", map(self.keys.rq_job, tickets), "data")
+        for ticket, known, call in zip(tickets, is_task, calls, strict=True):
+            if known or call is None or TICKET_FUNCTION in str(call):
+                yield ticket
+
+    def _searched(self, queue: str, task_ids: Sequence[str]) -> tuple[Finding, ...]:
+        """Compare tasks with all tickets of a queue."""
+        try:
+            with translated():
+                length = self.redis.llen(raw(self.keys.rq_queue(queue)))
+            return self.upkeep.search(task_ids, queue, length, self.actor).findings
+        except CorruptRecord as error:
+            return (Finding("-", "c", error.detail, "kept"),)

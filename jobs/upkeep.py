@@ -1,0 +1,139 @@
+"""Compares what stands around tasks with what must, and puts it right: the scripts of the doctor and of the audit."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .batches import raw
+from .messages import Swept
+from .scripts import literal
+from .store import BATCH, Store
+
+PATROLLED = 200
+"""Keys that one step of the watchdogs' audit looks at: with a task's values among them, tens of tasks."""
+
+HAND_OVER = 2
+"""Beats that a task may be without a ticket: a stock rq worker takes it some time before it starts the task."""
+
+REPLAYED = 500
+"""History entries that one call replays, beside those of one more task."""
+
+LEAFED = 250
+"""History entries that one call looks through."""
+
+SEARCHED = 100_000
+"""Tickets that one call searches: as many tasks as a list of them allows, and at least one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it must be, and what became of it: `outcome` is one of
+
+    `repaired`, `repairable` (nobody asked for it), `later` (a ticket that may be on its way to a worker), `kept`
+    (nobody can); for what is left of a task whose record is gone `removed` or `remains`, and `what` is the key.
+    """
+
+    task_id: str
+    rule: str
+    what: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a call that compares tasks found, and how many tasks it put right."""
+
+    moved: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A part of the history: how many entries, those that no task names, by id, and where to go on; None at the end."""
+
+    number: int
+    unnamed: dict[str, str]
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The ledger beside the number of tasks that are here."""
+
+    here: int
+    submitted: int
+    purged: int
+    lost: int
+    corrected: bool
+
+    @property
+    def missing(self) -> int:
+        """Tasks of which nothing is known; negative when there are more than were submitted."""
+        return self.submitted - self.here - self.purged - self.lost
+
+
+class Upkeep:
+    """The calls, each bounded and safe to repeat. Each raises RedisUnavailable, RedisFull or CorruptRecord."""
+
+    def __init__(self, store: Store) -> None:
+        self.scripts, self.keys, self.settings = store.scripts, store.keys, store.settings
+
+    def compare(self, task_ids: Sequence[str], indices: Sequence[str] = (), actor: str = "") -> Looked:
+        """Compare tasks with what must hold around them; an actor also puts right what can be, and records it.
+
+        `indices` are those in which the ids were seen, beside those that the tasks themselves name.
+        """
+        return self._compare(task_ids, actor, indices, replayed=REPLAYED)
+
+    def search(self, task_ids: Sequence[str], queue: str, length: int, actor: str = "") -> Looked:
+        """Compare tasks with the tickets of a queue too, of which there are about `length`."""
+        return self._compare(task_ids, actor, queue=queue, together=max(1, min(BATCH, SEARCHED // max(1, length))))
+
+    def _compare(
+        self,
+        task_ids: Sequence[str],
+        actor: str,
+        indices: Sequence[str] = (),
+        *,
+        queue: str = "",
+        together: int = BATCH,
+        replayed: int | None = None,
+    ) -> Looked:
+        hand_over = round(1000 * HAND_OVER * self.settings.beat)
+        arguments = (actor, int(bool(actor)), self._lease, hand_over, queue, "" if replayed is None else replayed)
+        done, moved, findings = 0, 0, list[Finding]()
+        while done < len(task_ids):
+            some = map(raw, task_ids[done : done + together])
+            looked_at, mended, *told = self.scripts.call("repair", [*map(raw, indices)], (*arguments, *some))
+            done, moved = done + looked_at, moved + mended
+            findings += _findings(told)
+        return Looked(moved, tuple(findings))
+
+    def patrol(self, actor: str) -> Swept:
+        """Go on with the audit of all watchdogs by one step, unless another one just did."""
+        # The watchdog's own step for tickets costs less, and is to come first.
+        hand_over = round(2000 * HAND_OVER * self.settings.beat)
+        pause = round(900 * self.settings.sweep)
+        pattern = f"{literal(self.keys.task(''))}*"
+        moved, _, *problems = self.scripts.call(
+            "patrol", (), (actor, PATROLLED, self._lease, hand_over, pause, pattern)
+        )
+        return Swept(moved, moved, tuple(problems))
+
+    def leaf_through(self, after: str, *, deletes: bool = False) -> Leaf:
+        """Look through a part of the history for entries that no task names; delete them when asked to."""
+        number, _, last, *found = self.scripts.call("unnamed", (), (after, LEAFED, int(deletes)))
+        return Leaf(number, dict(found), last if number else None)
+
+    def account(self, *, corrects: bool = False) -> Account:
+        """Compare the ledger with the tasks that are here; correct it when asked to, missing ones booked as lost."""
+        here, corrected, submitted, purged, lost = self.scripts.call("recount", (), (int(corrects),))
+        return Account(here, submitted, purged, lost, bool(corrected))
+
+    @property
+    def _lease(self) -> int:
+        return round(1000 * self.settings.lease)
+
+
+def _findings(told: Sequence[Any]) -> Iterator[Finding]:
+    yield from (Finding(*told[index : index + 4]) for index in range(0, len(told), 4))

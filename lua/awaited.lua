@@ -1,0 +1,16 @@
+-- That the end of each task which a BLOCKED one waits for will find it.
+
+local function is_noted(dependency, id)
+  if redis.pcall("HEXISTS", key.task .. dependency, "dependents") ~= 1 then return false end
+  return type(redis.pcall("ZSCORE", key.dependents .. dependency, id)) == "string"
+end
+
+-- Notes it again, or lets the task follow an end that did not find it. Returns what is wrong, if anything.
+local function note_again(task, dependency, actor, now)
+  local state, damage = state_of(dependency)
+  if damage then return damage end
+  if not state or FINAL[state] then return heed(task, dependency, state, actor, now) end
+  damage = check_types({{key.dependents .. dependency, "zset"}})
+  if damage then return damage end
+  wait_for(dependency, task.id, task.entered_at)
+end

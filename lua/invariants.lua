@@ -1,0 +1,255 @@
+-- What must hold around one task, compared with what does. The task's hash is the truth, and all is read in one script:
+-- whatever differs from it is damage and not a task in motion.
+
+local VALUES = {
+  "params", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log",
+}
+local FIELD_OF = { -- fields that tasks in other states must not have
+  due_at = {[State.SCHEDULED] = true, [State.RETRY_WAITING] = true, [State.BLOCKED] = true}, worker_id = RUNNING, timeout_at = RUNNING, parked_at = {[State.PENDING] = true},
+}
+
+-- The indices that hold anything, of those that every task may be in.
+local function shared_indices()
+  local names, held = {key.deadlines, key.due, key.retention, key.settling}, {}
+  for state in pairs(STORED) do names[#names + 1] = key.state .. state end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    if redis.call("EXISTS", name) == 1 then held[#held + 1] = name end
+  end
+  return held
+end
+
+-- Indices
+
+-- What a step that met a problem put off until later has a score in the near future.
+local function latest(at, now)
+  return at <= now and now + LOOK_AGAIN or at
+end
+
+local function due_at_of(look)
+  local task = look.task
+  local due_at = whole(redis.call("HGET", key.task .. task.id, "due_at") or "")
+  if due_at then return due_at end
+  local score = redis.pcall("ZSCORE", key.due, task.id)
+  local at = type(score) == "string" and whole(score) or look.terms.now
+  tell(look, "b", "its due_at is missing", {
+    adds = function() redis.call("HSET", key.task .. task.id, "due_at", at) end,
+  })
+  return at
+end
+
+-- The indices in which a task must stand: {name, score, least and latest score that will do}.
+local function demanded(look)
+  local task, now, lease = look.task, look.terms.now, look.terms.lease
+  local places = {{key.state .. task.state, task.entered_at, task.entered_at, task.entered_at}}
+  if task.state == State.PENDING then
+    local name = task.parked_at and parking_place(task.queue, task.type) or key.pending .. task.queue
+    places[2] = {name, task.entered_at, task.entered_at, task.entered_at}
+  elseif RUNNING[task.state] then
+    local left = redis.pcall("PTTL", key.heartbeat .. task.id)
+    places[2] = {key.deadlines, now + math.max(left, 0), 0, now + math.max(task.lease or 0, lease, LOOK_AGAIN)}
+  elseif WAITING_FOR_TIME[task.state] then
+    local due_at = due_at_of(look)
+    places[2] = {key.due, due_at, due_at, latest(due_at, now)}
+  elseif task.state == State.BLOCKED then
+    local due_at = whole(redis.call("HGET", key.task .. task.id, "due_at") or "")
+    if due_at then places[2] = {key.due, due_at, due_at, latest(due_at, now)} end
+  elseif FINAL[task.state] then
+    if task.dependents then places[3] = {key.settling, now, 0, now + LOOK_AGAIN} end
+    local purge_at = task.entered_at + task.policy.retention
+    places[2] = {key.retention, purge_at, purge_at, latest(purge_at, now)}
+  end
+  return places
+end
+
+local function must_stand_in(look, name, right, least, most)
+  local id, score = look.id, redis.pcall("ZSCORE", name, look.id)
+  if type(score) == "table" then return tell_damage(look, name, "zset") end
+  local number = score and tonumber(score)
+  if number and number >= least and number <= most then return end
+  local text = "it is " .. look.task.state .. " and not in " .. name
+  if score then text = string.format("it has the score %s in %s, not %.0f", score, name, right) end
+  tell(look, "b", text, {adds = function() redis.call("ZADD", name, right, id) end})
+end
+
+local function must_not_stand_in(look, name)
+  local id, score = look.id, redis.pcall("ZSCORE", name, look.id)
+  if type(score) ~= "string" then return end
+  tell(look, "b", "it is " .. look.task.state .. " and yet in " .. name, {
+    frees = function() redis.call("ZREM", name, id) end,
+  })
+end
+
+local function check_indices(look)
+  local wanted, task = {}, look.task
+  for _, place in ipairs(demanded(look)) do
+    wanted[place[1]] = true
+    must_stand_in(look, unpack(place))
+  end
+  local own = {key.pending .. task.queue, parking_place(task.queue, task.type)}
+  for _, names in ipairs({look.terms.shared, own, look.terms.indices}) do
+    for _, name in ipairs(names) do
+      if not wanted[name] then must_not_stand_in(look, name) end
+      wanted[name] = true -- looked at once
+    end
+  end
+end
+
+local function check_dependency(look, dependency)
+  local task, terms = look.task, look.terms
+  if is_noted(dependency, task.id) then
+    local since = task.entered_at
+    return must_stand_in(look, key.dependents .. dependency, since, since, since)
+  end
+  local state, damage = state_of(dependency)
+  if damage then return tell(look, "c", damage.err) end
+  tell(look, "d", "it waits for " .. dependency .. ", which is " .. (state or "gone") .. " and will not tell it", {
+    adds = function(actor)
+      if task.state == State.BLOCKED then note_again(task, dependency, actor, terms.now) end
+    end,
+  })
+end
+
+local function check_dependencies(look)
+  local task, name = look.task, key.unmet .. look.id
+  local damage = check_types({{name, "set"}})
+  if damage then return tell(look, "c", damage.err) end
+  if task.state ~= State.BLOCKED then
+    if redis.call("EXISTS", name) == 0 then return end
+    return tell(look, "c", "it is " .. task.state .. " and yet waits for tasks", {
+      frees = function() redis.call("DEL", name) end,
+    })
+  end
+  local unmet = unmet_of(task.id)
+  for _, dependency in ipairs(unmet) do check_dependency(look, dependency) end
+  if #unmet > 0 or redis.call("HEXISTS", key.task .. task.id, "due_at") == 1 then return end
+  tell(look, "d", "it waits for nothing", {
+    adds = function(actor)
+      unblock(task, Event.RELEASE, actor, "it waits for no task any more", look.terms.now)
+    end,
+  })
+end
+
+local function check_queue(look)
+  local task = look.task
+  if task.state ~= State.PENDING then return end
+  if redis.call("HEXISTS", key.queues, task.queue) == 0 then
+    tell(look, "b", "it is PENDING and its queue is not in " .. key.queues, {
+      adds = function() redis.call("HSETNX", key.queues, task.queue, "running") end,
+    })
+  end
+  if not task.parked_at then return end
+  local types = key.parked_types .. task.queue
+  local named = redis.pcall("SISMEMBER", types, task.type)
+  if type(named) == "table" then return tell_damage(look, types, "set") end
+  if named == 0 then
+    tell(look, "d", "it is parked, and " .. types .. " does not name its type", {
+      adds = function() redis.call("SADD", types, task.type) end,
+    })
+  end
+end
+
+-- Fields, lease and values
+
+local function check_fields(look)
+  local task = look.task
+  local values = redis.call("HMGET", key.task .. task.id, "due_at", "worker_id", "timeout_at", "parked_at")
+  for position, field in ipairs({"due_at", "worker_id", "timeout_at", "parked_at"}) do
+    if values[position] and not FIELD_OF[field][task.state] then
+      tell(look, "b", "it is " .. task.state .. " and its " .. field .. " is " .. values[position], {
+        frees = function() redis.call("HDEL", key.task .. task.id, field) end,
+      })
+    end
+  end
+  if not RUNNING[task.state] then return end
+  if not task.timeout_at then
+    local at = (task.started_at or task.entered_at) + task.policy.timeout
+    tell(look, "b", "its timeout_at is missing", {
+      adds = function() redis.call("HSET", key.task .. task.id, "timeout_at", at) end,
+    })
+  end
+  if not task.worker_id then tell(look, "b", "nothing says which worker holds it") end
+end
+
+local function check_lease(look)
+  local task, name, lease = look.task, key.heartbeat .. look.id, look.terms.lease
+  local value = redis.pcall("GET", name)
+  if not value then return end -- over: that is for the sweep to judge
+  if type(value) == "table" then return tell_damage(look, name, "string") end
+  if not RUNNING[task.state] then
+    return tell(look, "c", "it is " .. task.state .. " and has a lease", {
+      frees = function() redis.call("DEL", name) end,
+    })
+  end
+  local right = (task.worker_id or "") .. " " .. task.attempt
+  if task.worker_id and value ~= right then
+    tell(look, "c", "its lease is that of " .. value .. ", not of " .. right, {
+      adds = function() redis.call("SET", name, right, "KEEPTTL") end,
+    })
+  end
+  if redis.call("PTTL", name) == -1 then
+    tell(look, "g", "its lease has no end", {frees = function() redis.call("PEXPIRE", name, lease) end})
+  end
+end
+
+local function needs_value(task, kind)
+  return kind == "params" or kind == "result" and task.state == State.SUCCESS
+    or kind == "depends_on" and task.dependencies
+end
+
+local function check_value(look, kind)
+  local name = key[kind] .. look.id
+  local left = redis.call("PTTL", name)
+  if left >= 0 then
+    tell(look, "g", name .. " would expire", {frees = function() redis.call("PERSIST", name) end})
+  elseif left == -2 and needs_value(look.task, kind) then
+    tell(look, "a", "its " .. kind .. " is gone from " .. name)
+  end
+end
+
+local function check_values(look)
+  check_value(look, "task")
+  for _, kind in ipairs(VALUES) do check_value(look, kind) end
+  local tombstone = key.tombstone .. look.id
+  if redis.call("EXISTS", tombstone) == 1 then
+    tell(look, "c", "it lives and has a tombstone", {frees = function() redis.call("DEL", tombstone) end})
+  end
+end
+
+local function examine(task, terms)
+  local look = new_look(task, terms)
+  check_indices(look)
+  check_queue(look)
+  check_dependencies(look)
+  check_tickets(look)
+  check_fields(look)
+  check_lease(look)
+  check_values(look)
+  return look
+end
+
+-- What is left of a task whose hash is gone: there is nothing to put it right from, so it can only be removed.
+local function examine_remains(id, terms)
+  local look = new_look({id = id}, terms)
+  for _, names in ipairs({terms.shared, terms.indices}) do
+    for _, name in ipairs(names) do
+      if type(redis.pcall("ZSCORE", name, id)) == "string" then
+        tell(look, "c", name, {frees = function() set_aside(name, id, "no task of this id") end})
+      end
+    end
+  end
+  for _, kind in ipairs({"heartbeat", unpack(VALUES)}) do
+    local name = key[kind] .. id
+    if redis.call("EXISTS", name) == 1 then
+      tell(look, "c", name, {frees = function() redis.call("UNLINK", name) end})
+    end
+  end
+  local list = key.rq_queue .. terms.queue
+  if terms.queue ~= "" and is_orphan(list, id) then
+    tell(look, "c", list, {frees = function()
+      redis.call("LREM", list, 0, id)
+      redis.call("DEL", key.rq_job .. id)
+    end})
+  end
+  return look
+end

@@ -1,0 +1,170 @@
+"""A missing single index entry of each sort is found by the watchdogs' audit within a minute, and repaired (B03, B06).
+
+The clocks here are ten times as fast as those of production, so a minute is six seconds.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from audit import audit
+from fleet import Fleet
+from ghostless.jobs.client import Client
+from ghostless.jobs.connection import connect
+from ghostless.jobs.messages import Claim, Ending, Submission
+from ghostless.jobs.settings import Settings
+from ghostless.jobs.store import Store
+from ghostless.statemachine import Event, Policy, Reason, State
+from helpers import eventually, expect
+from redis import Redis
+from redis_server import RedisServer
+
+pytestmark = pytest.mark.slow
+
+MINUTE = 6.0
+SLACK = 14.0
+"""Seconds that a loaded machine may need beyond that."""
+
+TYPE = "up.keep"
+
+
+@pytest.fixture
+def server(own_server: Callable[..., RedisServer]) -> RedisServer:
+    """A Redis of this test's own."""
+    return own_server()
+
+
+@pytest.fixture
+def fleet(server: RedisServer, tmp_path: Path) -> Iterator[Fleet]:
+    """Processes on that Redis, of which nothing is left."""
+    running = Fleet(server.url, tmp_path)
+    yield running
+    assert running.end() == []
+
+
+@pytest.fixture
+def redis(server: RedisServer) -> Iterator[Redis]:
+    """A connection to that Redis."""
+    with connect(Settings(redis_url=server.socket_url)) as client:
+        yield client
+
+
+@pytest.fixture
+def store(redis: Redis) -> Store:
+    """What writes tasks; its workers have leases that outlive the test."""
+    return Store(redis, Settings(lease=600.0))
+
+
+def submit(store: Store, name: str, **wishes: int) -> None:
+    """Accept a task that has a queue for itself."""
+    store.submit(Submission(name, TYPE, name, Policy(backoff_base=10**9, backoff_cap=10**9), "{}", "f", **wishes))
+
+
+def run(store: Store, name: str) -> None:
+    """Accept a task and start it."""
+    submit(store, name)
+    store.claim(Claim(f"w-{name}", (name,), "aa", (TYPE,)))
+
+
+def end(store: Store, name: str, event: Event) -> None:
+    """Accept a task and bring its first attempt to an end."""
+    submit(store, name)
+    claimed = store.claim(Claim(f"w-{name}", (name,), "aa", (TYPE,)))
+    store.finish(claimed.held, Ending(event, Reason.EXCEPTION, text="{}"), "worker:w")  # type: ignore[union-attr]
+
+
+def park(store: Store, name: str) -> None:
+    """Accept a task that no worker serves."""
+    submit(store, name)
+    store.claim(Claim("w", (name,), "bb", ("another",)))
+
+
+def losses(store: Store) -> dict[str, Callable[[], object]]:
+    """Bring one task into each state, and return how each loses one entry."""
+    redis, keys = store.redis, store.keys
+    for name in ("queued", "unlisted", "unticketed", "unqueued", "emptied"):
+        submit(store, name)
+    submit(store, "scheduled", delay=10**7)
+    for name in ("running", "undated", "abandoned"):
+        run(store, name)
+    end(store, "waiting", Event.FAIL)
+    end(store, "done", Event.COMPLETE)
+    for name in ("parked", "untyped"):
+        park(store, name)
+    return {
+        "queued": lambda: redis.zrem(keys.state(State.PENDING), "queued"),
+        "unlisted": lambda: redis.zrem(keys.pending("unlisted"), "unlisted"),
+        "unticketed": lambda: redis.lrem(keys.rq_queue("unticketed"), 0, "unticketed"),
+        "unqueued": lambda: redis.hdel(keys.queues, "unqueued"),
+        "emptied": lambda: redis.delete(keys.rq_job("emptied")),
+        "scheduled": lambda: redis.zrem(keys.due, "scheduled"),
+        "running": lambda: redis.zrem(keys.state(State.PROCESSING), "running"),
+        "undated": lambda: redis.zrem(keys.deadlines, "undated"),
+        "abandoned": lambda: abandon(store, "abandoned"),
+        "waiting": lambda: redis.zrem(keys.due, "waiting"),
+        "done": lambda: redis.zrem(keys.retention, "done"),
+        "parked": lambda: redis.zrem(keys.parked(f"parked:{TYPE}"), "parked"),
+        "untyped": lambda: redis.delete(keys.parked_types("untyped")),
+    }
+
+
+def abandon(store: Store, name: str) -> None:
+    """Lose the lease and the deadline of a running task, and let the watchdog's own terms hold for it."""
+    store.redis.hdel(store.keys.task(name), "lease")
+    store.redis.zrem(store.keys.deadlines, name)
+    store.redis.delete(store.keys.heartbeat(name))
+
+
+def reasons(redis: Redis, store: Store, name: str) -> list[str]:
+    """Return the reasons in a task's history."""
+    return [entry["reason"] for _, entry in redis.xrange(store.keys.history) if entry["task"] == name]
+
+
+def assert_repaired(redis: Redis, store: Store, name: str) -> None:
+    """Check that the history tells of a repair."""
+    assert Reason.REPAIR in reasons(redis, store, name), name
+
+
+def test_each_lost_entry_is_found_and_repaired(redis: Redis, store: Store, fleet: Fleet) -> None:
+    """By watchdogs that run all the time: nothing is started after the loss, and every history tells of it."""
+    for _ in range(2):
+        fleet.watchdog()
+    lose = losses(store)
+    eventually(lambda: expect(redis.exists(store.keys.patrol)), 20)
+    assert [] == audit(redis, store.keys, lose)
+    for loss in lose.values():
+        loss()
+    assert len(audit(redis, store.keys, lose)) >= len(lose) - 1  # the oracle does not ask for the name of a queue
+    for name in lose:
+        eventually(partial(assert_repaired, redis, store, name), MINUTE + SLACK)
+    eventually(lambda: expect(State.RETRY_WAITING == redis.hget(store.keys.task("abandoned"), "state")), MINUTE + SLACK)
+    eventually(lambda: expect([] == audit(redis, store.keys, lose)), MINUTE)
+    assert redis.hexists(store.keys.queues, "unqueued")
+
+
+def test_nothing_is_repaired_that_is_only_in_motion(
+    redis: Redis, store: Store, server: RedisServer, fleet: Fleet, tmp_path: Path
+) -> None:
+    """Tasks that are submitted, run and end under three busy watchdogs have no repair in their histories."""
+    fleet.environment["GHOSTLESS_SWEEP"] = "0.05"
+    for _ in range(3):
+        fleet.watchdog()
+    for number in range(2):
+        fleet.worker("default", name=f"w{number}", tasks="lifecycle")
+    client = Client(Settings(redis_url=server.url))
+    eventually(lambda: expect("life.once" in client.types()), 20)
+    trace = {"trace": str(tmp_path / "trace")}
+    ids = [client.submit("life.once", trace, delay=number % 3 / 10).task_id for number in range(150)]
+    eventually(lambda: expect(client.counts()[State.SUCCESS] == len(ids)), 40)
+    repairs = [entry for _, entry in redis.xrange(store.keys.history) if entry["reason"] == Reason.REPAIR]
+    assert ([], []) == (repairs, audit(redis, store.keys, ids))
+
+
+def test_a_policy_that_changes_later_is_told(redis: Redis, fleet: Fleet) -> None:
+    """A server that begins to evict is told by a running watchdog, which goes on."""
+    redis.config_set("maxmemory-policy", "allkeys-lru")
+    fleet.environment["GHOSTLESS_ALLOW_EVICTION"] = "1"
+    process = fleet.watchdog()
+    eventually(lambda: expect("audit: Redis: it evicts keys" in fleet.logs()), 20)
+    assert process.poll() is None

@@ -67,7 +67,7 @@ class Proxy:
             server.sendall(data)
 
 
-HANDSHAKE = ((b"SELECT",), (b"CLIENT", b"SETINFO"), (b"CLIENT", b"SETNAME"))
+HANDSHAKE = ((b"SELECT",), (b"PING",), (b"CLIENT", b"SETINFO"), (b"CLIENT", b"SETNAME"))
 """Commands with which a connection begins; they change nothing for anybody else, and are not counted."""
 
 EXECUTED_WITHIN = 0.3
@@ -92,11 +92,14 @@ class Cut:
 
 
 class CuttingProxy(Proxy):
-    """Forwards command by command, also those of one pipeline, up to one at which it cuts."""
+    """Forwards command by command, also those of one pipeline, up to one at which it cuts.
 
-    def __init__(self, port: int, cut: Cut) -> None:
+    It counts from the first command of the name `counts_from`, or from the very first one.
+    """
+
+    def __init__(self, port: int, cut: Cut, counts_from: bytes = b"") -> None:
         super().__init__(port)
-        self.cut = cut
+        self.cut, self._counts_from = cut, counts_from
         self.counted = 0
         self.command = ""  # the one that was cut
         self.was_cut = threading.Event()
@@ -140,7 +143,8 @@ class CuttingProxy(Proxy):
         return self._await_the_end() if self._stands_still else not is_cut
 
     def _is_cut(self, command: tuple[bytes, ...]) -> bool:
-        if any(command[: len(start)] == start for start in HANDSHAKE):
+        is_early = self.counted == 0 and not command[0].startswith(self._counts_from)
+        if is_early or any(command[: len(start)] == start for start in HANDSHAKE):
             return False
         self.counted += 1
         return self.counted == self.cut.number

@@ -1,18 +1,27 @@
 """Every operation that a process carries out on Redis, to be walked step by step."""
 
+import time
+from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 
+import pytest
 from faults.steps import ANY, NEVER, OTHER_TYPE, QUEUE, TYPE, Operation, Victim, World, command_line
 from ghostless.app import create_app
+from ghostless.jobs.cli import act, scheduler, schedules, worker  # noqa: F401  imported once for all processes
+from ghostless.jobs.cli import submit as submit_verb  # noqa: F401
 from ghostless.jobs.client import Client
+from ghostless.jobs.errors import ScheduleNotFound
 from ghostless.jobs.lost import report_dead
 from ghostless.jobs.messages import Claimed, Ending
 from ghostless.jobs.recurrence import Recurrence
 from ghostless.jobs.schedules import Schedule
 from ghostless.jobs.submission import Request
 from ghostless.jobs.watchdog import Watchdog
-from ghostless.statemachine import FINAL, Event, Reason, State
+from ghostless.statemachine import Event, Reason, State
 from helpers import expect
+from redis import Redis
+from rq_scheduler import Scheduler as RqScheduler
 
 SUCCESS, CANCELLED, PAUSED, FAILED = (State.SUCCESS,), (State.CANCELLED,), (State.PAUSED,), (State.FAILED,)
 ONE = {"t1": SUCCESS}
@@ -68,7 +77,9 @@ def a_failed_task(world: World) -> None:
 def a_popped_ticket(world: World) -> None:
     """Take a task's ticket from the queue as a stock rq worker does."""
     world.submit("t1")
-    world.client.store.redis.lpop(world.client.store.keys.rq_queue(QUEUE))
+    redis, keys = world.client.store.redis, world.client.store.keys
+    redis.lpop(keys.rq_queue(QUEUE))
+    redis.hset(keys.rq_job("t1"), "status", "started")
 
 
 def parked_tasks(world: World) -> None:
@@ -113,7 +124,10 @@ def a_schedule(world: World) -> None:
 
 
 def a_due_schedule(world: World) -> None:
-    """Register a schedule whose run has been due for a moment."""
+    """Register a schedule whose run has been due for a moment, and a plain job of rq-scheduler that is due."""
+    connection = Redis.from_url(world.url, protocol=2)
+    RqScheduler(queue_name="plain", connection=connection).enqueue_at(datetime(2026, 1, 1), time.sleep, 0)
+    connection.close()
     a_schedule(world)
     there = world.client.schedules.get("tidy")
     due = there.recurrence.start - 100
@@ -270,11 +284,6 @@ def sweep(world: World) -> None:
     Watchdog(world.client.store, "mortal").sweep_all()
 
 
-def watch(world: World) -> None:
-    """Be a watchdog until told to stop."""
-    command_line("watchdog")
-
-
 def unpark(world: World) -> None:
     """Give parked tasks back to rq's list."""
     world.client.store.unpark([TYPE])
@@ -286,8 +295,8 @@ def report_a_death(world: World) -> None:
 
 
 def be_a_scheduler(world: World) -> None:
-    """Register, submit what is due, and depart."""
-    command_line("scheduler", "--burst")
+    """Register, submit what is due, and depart when told to."""
+    command_line("scheduler", "--interval", "0.1")
 
 
 def add_a_schedule(world: World) -> None:
@@ -298,6 +307,12 @@ def add_a_schedule(world: World) -> None:
 def pause_a_schedule(world: World) -> None:
     """Pause a schedule."""
     world.client.schedules.pause("tidy")
+
+
+def remove_a_schedule(world: World) -> None:
+    """Remove a schedule; who does so again may hear that it is gone."""
+    with suppress(ScheduleNotFound):
+        world.client.schedules.remove("tidy")
 
 
 # Workers
@@ -319,37 +334,53 @@ def a_task_that_fails_first(world: World) -> None:
     world.submit("t2")
 
 
-def a_long_task(world: World) -> None:
-    """Submit a task that lasts longer than the test."""
+def two_long_tasks(world: World) -> None:
+    """Submit two tasks that last longer than the test."""
     world.submit("t1", seconds=60)
+    world.submit("t2", seconds=60)
 
 
 # What happens meanwhile
 
 
-def stop_when_begun(world: World, victim: Victim) -> None:
-    """Send SIGTERM once the handler runs."""
-    if world.effects():
+def cancel_one_and_stop_at_the_other(world: World, victim: Victim) -> None:
+    """Cancel the first task once it has reported; send SIGTERM once the second one has."""
+    if _has_reported(world, "t1") and not world.client.get("t1").is_final:
+        world.client.cancel("t1")
+    if _has_reported(world, "t2"):
         victim.tell_to_stop()
 
 
-def cancel_when_begun(world: World, victim: Victim) -> None:
-    """Cancel the task once its handler runs, and stop the worker when it is cancelled."""
-    if world.effects() and world.client.cancel("t1").state in FINAL:
+def _has_reported(world: World, task_id: str) -> bool:
+    return any(entry.event == Event.STAGE for entry in world.client.history(task_id))
+
+
+def stop_when_submitted(world: World, victim: Victim) -> None:
+    """Send SIGTERM once the schedule has gone on."""
+    if world.client.schedules.get("tidy").last_due:
         victim.tell_to_stop()
 
 
-def stop_when_swept(world: World, victim: Victim) -> None:
-    """Send SIGTERM once nothing is left to do for a watchdog."""
-    states = world.states()
-    if "t4" not in states and set(states.values()) == {State.PENDING}:
-        victim.tell_to_stop()
+def is_handed_over(world: World) -> None:
+    """Check that the run was submitted, and that the plain job is in its queue or still waits to be handed over.
+
+    rq-scheduler hands over at least once: killed between its two commands, it does so again when its lock has run out.
+    """
+    assert len(world.states()) == 1
+    redis, keys = world.client.store.redis, world.client.store.keys
+    expect(redis.llen(keys.rq_queue("plain")) or redis.zcard(RqScheduler.scheduled_jobs_key))
 
 
 def is_scheduled(world: World) -> None:
-    """Check that the schedule is there, and that a run was submitted if one was due."""
-    schedule = world.client.schedules.get("tidy")
-    expect(len(world.states()) == (schedule.last_due is not None))
+    """Check that the schedule is there, and has run nothing at once."""
+    assert world.client.schedules.get("tidy")
+    expect(not world.states())
+
+
+def is_removed(world: World) -> None:
+    """Check that the schedule is gone."""
+    with pytest.raises(ScheduleNotFound):
+        world.client.schedules.get("tidy")
 
 
 def is_paused(world: World) -> None:
@@ -389,13 +420,27 @@ OPERATIONS = (
     Operation(pass_over, two_waiting_tasks, TWO),
     Operation(start, a_popped_ticket, ONE),
     Operation(sweep, work_for_a_watchdog, SWEPT),
-    Operation(watch, work_for_a_watchdog, SWEPT, meddle=stop_when_swept),
     Operation(unpark, parked_tasks, TWO),
     Operation(report_a_death, a_registered_worker_with_a_task, ONE),
-    Operation(be_a_scheduler, a_due_schedule, {ANY: SUCCESS}, repeats=True, check=is_scheduled),
+    Operation(
+        be_a_scheduler,
+        a_due_schedule,
+        {ANY: SUCCESS},
+        repeats=True,
+        meddle=stop_when_submitted,
+        check=is_handed_over,
+        is_costly=True,
+    ),
     Operation(add_a_schedule, nothing, {}, repeats=True, check=is_scheduled),
     Operation(pause_a_schedule, a_schedule, {}, repeats=True, check=is_paused),
-    Operation(be_a_worker, a_task_that_fails_first, TWO),
-    Operation(serve, a_long_task, ONE, meddle=stop_when_begun),
-    Operation(serve, a_long_task, EITHER_END, meddle=cancel_when_begun),
+    Operation(remove_a_schedule, a_schedule, {}, repeats=True, check=is_removed),
+    Operation(be_a_worker, a_task_that_fails_first, TWO, gives_up=True, is_costly=True),
+    Operation(
+        serve,
+        two_long_tasks,
+        {"t1": SUCCESS + CANCELLED, "t2": SUCCESS},
+        meddle=cancel_one_and_stop_at_the_other,
+        is_costly=True,
+        counts_from=b"EVALSHA",
+    ),
 )

@@ -57,7 +57,13 @@ NEVER = ""
 ANY = "*"
 """Instead of a task's id: any other task."""
 
+UNREACHABLE = 3
+"""The exit code of a command that does not reach Redis."""
+
 TYPE, OTHER_TYPE, QUEUE = "step.work", "step.other", "default"
+KINDS = ((False, True), (True, False), (True, True), (False, False))
+"""What may befall a command: whether it is executed, and whether the process dies of it or loses its connection."""
+
 RESTING = FINAL | {State.PAUSED}
 Story = tuple[tuple[str, int], ...]
 
@@ -152,7 +158,9 @@ class Operation:
     """What a process does, and how the tasks of its world may end whatever becomes of it.
 
     `act` runs in the process, `prepare` before it in the test, `meddle` again and again beside it. An operation that
-    `repeats` is made again by somebody when it died; then, and when it survived, `check` must find it done.
+    `repeats` is made again by somebody when it died; then, and when it survived, `check` must find it done. One that
+    `gives_up` may also end by itself, with words, when it loses its connection. Of one that `is_costly` each command
+    gets only one of the four faults, in turn, unless all are asked for. Commands count from the first `counts_from`.
     """
 
     act: Act
@@ -161,6 +169,9 @@ class Operation:
     repeats: bool = False
     meddle: "Callable[[World, Victim], None]" = leave
     check: Act = field(default=lambda world: None)
+    gives_up: bool = False
+    is_costly: bool = False
+    counts_from: bytes = b""
 
     @property
     def name(self) -> str:
@@ -245,8 +256,8 @@ class Outcome:
 class Walk:
     """Walks one operation after the other on one Redis."""
 
-    def __init__(self, port: int, folder: Path) -> None:
-        self._port, self._folder = port, folder
+    def __init__(self, port: int, folder: Path, *, walks_all: bool) -> None:
+        self._port, self._folder, self._walks_all = port, folder, walks_all
         self._nursery = Nursery()
         self._databases = list(range(1, AT_ONCE + 1))
         self._numbers = itertools.count()
@@ -257,31 +268,32 @@ class Walk:
         undisturbed = self._make(operation, Cut())
         if undisturbed.violations:
             return undisturbed.violations
-        cuts = [
-            Cut(number, executed=executed, stands_still=stands_still)
-            for number in range(1, undisturbed.commands + 1)
-            for executed in (False, True)
-            for stands_still in (False, True)
-        ]
+        cuts = list(self._cuts(operation, undisturbed.commands))
         self.steps += len(cuts)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             outcomes = list(pool.map(lambda cut: self._make(operation, cut, undisturbed.stories), cuts))
         return [violation for outcome in outcomes for violation in outcome.violations]
 
+    def _cuts(self, operation: Operation, commands: int) -> Iterator[Cut]:
+        for number in range(1, commands + 1):
+            in_turn = [KINDS[number % len(KINDS)]]
+            for executed, stands_still in KINDS if self._walks_all or not operation.is_costly else in_turn:
+                yield Cut(number, executed=executed, stands_still=stands_still)
+
     def _make(self, operation: Operation, cut: Cut, expected: list[Story] | None = None) -> Outcome:
         with self._world(operation, cut) as world:
             operation.prepare(world)
             required = set(world.states())
-            proxy = CuttingProxy(self._port, cut)
+            proxy = CuttingProxy(self._port, cut, operation.counts_from)
             try:
                 violations = self._run(operation, world, proxy)
             finally:
                 proxy.close()
-            was_killed = cut.stands_still and proxy.was_cut.is_set()
-            if was_killed and operation.repeats:
+            is_over = proxy.was_cut.is_set() and (cut.stands_still or operation.gives_up)
+            if is_over and operation.repeats:
                 violations += self._run(operation, world)
             violations += _recovered(operation, world, required)
-            if not was_killed or operation.repeats:
+            if not is_over or operation.repeats:
                 violations += _as_if_nothing_happened(operation, world, expected)
             where = f"{operation.name}, {cut} {proxy.command!r}"
             stories = world.stories()
@@ -314,7 +326,8 @@ class Walk:
         if victim.exit_code is None:
             victim.kill()
             return [f"it did not end: {_last_words(world)}"]
-        return [f"it ended with {victim.exit_code}: {_last_words(world)}"] if victim.exit_code else []
+        accepted = (0, -signal.SIGTERM, UNREACHABLE if operation.gives_up else 0)
+        return [] if victim.exit_code in accepted else [f"it ended with {victim.exit_code}: {_last_words(world)}"]
 
 
 def _last_words(world: World) -> str:
@@ -342,8 +355,9 @@ def _recovered(operation: Operation, world: World, required: set[str]) -> list[s
         eventually(settle, PATIENCE)
     except AssertionError as error:
         return [f"it does not come to rest: {error}"]
-    redis, keys = world.client.store.redis, world.client.store.keys
-    return audit(redis, keys, required, effects=world.effects()) + list(_wrong_ends(operation, world))
+    redis, keys, states = world.client.store.redis, world.client.store.keys, world.states()
+    effects = {task_id: attempts for task_id, attempts in world.effects().items() if task_id in states}  # not purged
+    return audit(redis, keys, required, effects=effects) + list(_wrong_ends(operation, world))
 
 
 def _serve(world: World) -> None:

@@ -1,12 +1,12 @@
 """Every operation that a process carries out on Redis, to be walked step by step."""
 
-import time
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime
 
-import pytest
-from faults.steps import ANY, NEVER, OTHER_TYPE, QUEUE, TYPE, Operation, Victim, World, command_line
+from faults import step_scenes as before
+from faults.step_scenes import end, params_of
+from faults.steps import ANY, NEVER, Operation
+from faults.victims import Victim, command_line
+from faults.world import OTHER_TYPE, QUEUE, TYPE, World
 from ghostless.app import create_app
 from ghostless.jobs.cli import act, scheduler, schedules, worker  # noqa: F401  imported once for all processes
 from ghostless.jobs.cli import submit as submit_verb  # noqa: F401
@@ -14,138 +14,15 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.errors import ScheduleNotFound
 from ghostless.jobs.lost import report_dead
 from ghostless.jobs.messages import Claimed, Ending
-from ghostless.jobs.recurrence import Recurrence
-from ghostless.jobs.schedules import Schedule
 from ghostless.jobs.submission import Request
 from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import Event, Reason, State
 from helpers import expect
-from redis import Redis
 from rq_scheduler import Scheduler as RqScheduler
 
 SUCCESS, CANCELLED, PAUSED, FAILED = (State.SUCCESS,), (State.CANCELLED,), (State.PAUSED,), (State.FAILED,)
 ONE = {"t1": SUCCESS}
 TWO = {"t1": SUCCESS, "t2": SUCCESS}
-
-# What there is before it
-
-
-def nothing(world: World) -> None:
-    """Start with an empty database."""
-
-
-def a_waiting_task(world: World) -> None:
-    """Submit a task."""
-    world.submit("t1")
-
-
-def two_waiting_tasks(world: World) -> None:
-    """Submit two tasks."""
-    world.submit("t1")
-    world.submit("t2")
-
-
-def a_delayed_task(world: World) -> None:
-    """Submit a task that waits for its time."""
-    world.submit("t1", delay=0.5)
-
-
-def a_running_task(world: World) -> None:
-    """Start a task on a worker that is never heard of again."""
-    world.submit("t1")
-    assert world.begin("aa11")
-
-
-def a_pausing_task(world: World) -> None:
-    """Ask a running task to pause."""
-    a_running_task(world)
-    world.client.pause("t1")
-
-
-def a_paused_task(world: World) -> None:
-    """Pause a waiting task."""
-    world.submit("t1")
-    world.client.pause("t1")
-
-
-def a_failed_task(world: World) -> None:
-    """Let a task fail for good."""
-    a_running_task(world)
-    _end(world, world.client.store.claim(world.claim("aa11")), Event.FAIL, Reason.EXCEPTION, retryable=False)
-
-
-def a_popped_ticket(world: World) -> None:
-    """Take a task's ticket from the queue as a stock rq worker does."""
-    world.submit("t1")
-    redis, keys = world.client.store.redis, world.client.store.keys
-    redis.lpop(keys.rq_queue(QUEUE))
-    redis.hset(keys.rq_job("t1"), "status", "started")
-
-
-def parked_tasks(world: World) -> None:
-    """Let a worker that does not serve their type meet two tasks."""
-    two_waiting_tasks(world)
-    assert world.begin("aa11", OTHER_TYPE) is None
-
-
-def work_for_a_watchdog(world: World) -> None:
-    """Leave something to do for each of its duties: t1 is lost, t2 due, the ticket of t3 gone, t4 to be purged."""
-    redis, keys = world.client.store.redis, world.client.store.keys
-    for task_id in ("t1", "t4"):
-        world.submit(task_id)
-    assert world.begin("aa11")
-    claimed = world.begin("bb22")
-    assert claimed
-    _end(world, claimed)
-    world.submit("t2", delay=0.001)
-    world.submit("t3")
-    redis.lrem(keys.rq_queue(QUEUE), 1, "t3")
-    redis.hset(keys.task("t3"), "unticketed_at", 1)
-    seconds, micros = redis.time()
-    now = seconds * 1000 + micros // 1000
-    redis.delete(keys.heartbeat("t1"))
-    redis.zadd(keys.deadlines, {"t1": 1})
-    redis.hset(keys.watchdog, mapping={"swept_at": now, "judge_from": now - 1})
-    redis.pexpire(keys.watchdog, 4000)
-    redis.zadd(keys.retention, {"t4": 1})
-
-
-def a_registered_worker_with_a_task(world: World) -> None:
-    """Enter a worker into rq's registry, and give it a task."""
-    a_running_task(world)
-    redis, key = world.client.store.redis, world.client.store.keys.rq_worker(world.worker)
-    redis.hset(key, mapping={"incarnation": "life", "queues": QUEUE, "birth": "2026-01-01T00:00:00Z"})
-    redis.sadd(world.client.store.keys.rq_workers, key)
-
-
-def a_schedule(world: World) -> None:
-    """Register a schedule whose run is not due."""
-    assert world.client.schedules.put(Schedule("tidy", TYPE, Recurrence(every=3_600_000), _params(world)))
-
-
-def a_due_schedule(world: World) -> None:
-    """Register a schedule whose run has been due for a moment, and a plain job of rq-scheduler that is due."""
-    connection = Redis.from_url(world.url, protocol=2)
-    RqScheduler(queue_name="plain", connection=connection).enqueue_at(datetime(2026, 1, 1), time.sleep, 0)
-    connection.close()
-    a_schedule(world)
-    there = world.client.schedules.get("tidy")
-    due = there.recurrence.start - 100
-    late = replace(there, due=due, recurrence=replace(there.recurrence, start=due))
-    assert world.client.schedules.advance(there, late)
-
-
-def _params(world: World) -> dict[str, str]:
-    return {"trace": str(world.folder)}
-
-
-def _end(
-    world: World, claimed: object, event: Event = Event.COMPLETE, reason: Reason = Reason.POLICY, **wishes: bool
-) -> None:
-    assert isinstance(claimed, Claimed)
-    ending = Ending(event, reason, text="1", **wishes)
-    world.client.store.finish(claimed.held, ending, f"worker:{world.worker}", fraction=0.0)
-
 
 # Submitting
 
@@ -157,7 +34,7 @@ def submit(world: World) -> None:
 
 def submit_under_a_key(world: World) -> None:
     """Submit under an idempotency key, with no id."""
-    world.client.submit(TYPE, _params(world), idempotency_key="order-7")
+    world.client.submit(TYPE, params_of(world), idempotency_key="order-7")
 
 
 def submit_delayed(world: World) -> None:
@@ -167,7 +44,7 @@ def submit_delayed(world: World) -> None:
 
 def submit_together(world: World) -> None:
     """Submit many at once."""
-    world.client.submit_many([Request(TYPE, _params(world), id=f"t{number}") for number in (1, 2, 3)])
+    world.client.submit_many([Request(TYPE, params_of(world), id=f"t{number}") for number in (1, 2, 3)])
 
 
 def submit_by_command(world: World) -> None:
@@ -178,7 +55,7 @@ def submit_by_command(world: World) -> None:
 def submit_by_http(world: World) -> None:
     """Submit by the API."""
     app = create_app(client=Client(world.client.settings))
-    reply = app.test_client().post("/api/tasks", json={"type": TYPE, "id": "t1", "params": _params(world)})
+    reply = app.test_client().post("/api/tasks", json={"type": TYPE, "id": "t1", "params": params_of(world)})
     app.extensions["ghostless"].hub.close()
     assert reply.status_code in (200, 201, 202), reply.text
 
@@ -228,17 +105,17 @@ def work(world: World) -> None:
     _, second = store.finish(first.held, done, f"worker:{world.worker}", world.claim("cc33"))
     assert isinstance(second, Claimed)
     world.note(second)
-    _end(world, second, Event.FAIL, Reason.EXCEPTION)
+    end(world, second, Event.FAIL, Reason.EXCEPTION)
 
 
 def run_out_of_time(world: World) -> None:
     """Start a task, and end it at its deadline."""
-    _end(world, world.begin("bb22"), Event.TIMEOUT, Reason.DEADLINE)
+    end(world, world.begin("bb22"), Event.TIMEOUT, Reason.DEADLINE)
 
 
 def hand_back(world: World) -> None:
     """Start a task, and give it back for a shutdown."""
-    _end(world, world.begin("bb22"), Event.SUSPEND, Reason.SHUTDOWN)
+    end(world, world.begin("bb22"), Event.SUSPEND, Reason.SHUTDOWN)
 
 
 def pause_at_a_checkpoint(world: World) -> None:
@@ -247,7 +124,7 @@ def pause_at_a_checkpoint(world: World) -> None:
     assert claimed
     world.client.pause("t1")
     world.client.store.checkpoint(claimed.held, "1")
-    _end(world, claimed, Event.SUSPEND, Reason.USER)
+    end(world, claimed, Event.SUSPEND, Reason.USER)
 
 
 def stop(world: World) -> None:
@@ -255,12 +132,12 @@ def stop(world: World) -> None:
     claimed = world.begin("bb22")
     assert claimed
     world.client.cancel("t1")
-    _end(world, claimed, Event.STOPPED, Reason.USER)
+    end(world, claimed, Event.STOPPED, Reason.USER)
 
 
 def not_know_the_type(world: World) -> None:
     """Start a task and find that its type is unknown here."""
-    _end(world, world.begin("bb22"), Event.SUSPEND, Reason.UNKNOWN_TYPE)
+    end(world, world.begin("bb22"), Event.SUSPEND, Reason.UNKNOWN_TYPE)
 
 
 def pass_over(world: World) -> None:
@@ -273,7 +150,7 @@ def start(world: World) -> None:
     claimed = world.client.store.start("t1", world.worker, "bb22")
     assert isinstance(claimed, Claimed)
     world.note(claimed)
-    _end(world, claimed)
+    end(world, claimed)
 
 
 # Watchdog, pool, scheduler, deploy
@@ -328,18 +205,6 @@ def serve(world: World) -> None:
     command_line("worker", QUEUE, "--tasks", "faults.step_tasks", "--name", world.worker)
 
 
-def a_task_that_fails_first(world: World) -> None:
-    """Submit a task that fails in its first attempt, and one that does not."""
-    world.submit("t1", failures=1)
-    world.submit("t2")
-
-
-def two_long_tasks(world: World) -> None:
-    """Submit two tasks that last longer than the test."""
-    world.submit("t1", seconds=60)
-    world.submit("t2", seconds=60)
-
-
 # What happens meanwhile
 
 
@@ -379,8 +244,7 @@ def is_scheduled(world: World) -> None:
 
 def is_removed(world: World) -> None:
     """Check that the schedule is gone."""
-    with pytest.raises(ScheduleNotFound):
-        world.client.schedules.get("tidy")
+    expect("tidy" not in world.client.schedules.all()[0])
 
 
 def is_paused(world: World) -> None:
@@ -392,52 +256,52 @@ EITHER_END = {"t1": SUCCESS + CANCELLED}
 SWEPT = {"t1": SUCCESS, "t2": SUCCESS, "t3": SUCCESS, "t4": (NEVER, State.SUCCESS)}
 
 OPERATIONS = (
-    Operation(submit, nothing, {"t1": (NEVER, *SUCCESS)}),
-    Operation(submit, nothing, ONE, repeats=True),
-    Operation(submit_under_a_key, nothing, {ANY: SUCCESS}, repeats=True),
-    Operation(submit_delayed, nothing, ONE, repeats=True),
-    Operation(submit_together, nothing, {**TWO, "t3": SUCCESS}, repeats=True),
-    Operation(submit_by_command, nothing, ONE, repeats=True),
-    Operation(submit_by_http, nothing, ONE, repeats=True),
-    Operation(cancel, a_waiting_task, EITHER_END),
-    Operation(cancel, a_delayed_task, {"t1": CANCELLED}, repeats=True),
-    Operation(cancel, a_paused_task, {"t1": CANCELLED}, repeats=True),
-    Operation(cancel, a_running_task, {"t1": CANCELLED}, repeats=True),
-    Operation(cancel_by_command, a_waiting_task, {"t1": CANCELLED}, repeats=True),
-    Operation(pause, a_waiting_task, {"t1": SUCCESS + PAUSED}),
-    Operation(pause, a_running_task, {"t1": PAUSED}, repeats=True),
-    Operation(resume, a_paused_task, {"t1": SUCCESS + PAUSED}),
-    Operation(resume, a_paused_task, ONE, repeats=True),
-    Operation(resume, a_pausing_task, ONE, repeats=True),
-    Operation(retry, a_failed_task, {"t1": SUCCESS + FAILED}),
-    Operation(retry, a_failed_task, ONE, repeats=True),
-    Operation(work, two_waiting_tasks, TWO),
-    Operation(run_out_of_time, a_waiting_task, ONE),
-    Operation(hand_back, a_waiting_task, ONE),
-    Operation(pause_at_a_checkpoint, a_waiting_task, {"t1": SUCCESS + PAUSED}),
-    Operation(stop, a_waiting_task, EITHER_END),
-    Operation(not_know_the_type, a_waiting_task, ONE),
-    Operation(pass_over, two_waiting_tasks, TWO),
-    Operation(start, a_popped_ticket, ONE),
-    Operation(sweep, work_for_a_watchdog, SWEPT),
-    Operation(unpark, parked_tasks, TWO),
-    Operation(report_a_death, a_registered_worker_with_a_task, ONE),
+    Operation(submit, before.nothing, {"t1": (NEVER, *SUCCESS)}),
+    Operation(submit, before.nothing, ONE, repeats=True),
+    Operation(submit_under_a_key, before.nothing, {ANY: SUCCESS}, repeats=True),
+    Operation(submit_delayed, before.nothing, ONE, repeats=True),
+    Operation(submit_together, before.nothing, {**TWO, "t3": SUCCESS}, repeats=True),
+    Operation(submit_by_command, before.nothing, ONE, repeats=True),
+    Operation(submit_by_http, before.nothing, ONE, repeats=True),
+    Operation(cancel, before.a_waiting_task, EITHER_END),
+    Operation(cancel, before.a_delayed_task, {"t1": CANCELLED}, repeats=True),
+    Operation(cancel, before.a_paused_task, {"t1": CANCELLED}, repeats=True),
+    Operation(cancel, before.a_running_task, {"t1": CANCELLED}, repeats=True),
+    Operation(cancel_by_command, before.a_waiting_task, {"t1": CANCELLED}, repeats=True),
+    Operation(pause, before.a_waiting_task, {"t1": SUCCESS + PAUSED}),
+    Operation(pause, before.a_running_task, {"t1": PAUSED}, repeats=True),
+    Operation(resume, before.a_paused_task, {"t1": SUCCESS + PAUSED}),
+    Operation(resume, before.a_paused_task, ONE, repeats=True),
+    Operation(resume, before.a_pausing_task, ONE, repeats=True),
+    Operation(retry, before.a_failed_task, {"t1": SUCCESS + FAILED}),
+    Operation(retry, before.a_failed_task, ONE, repeats=True),
+    Operation(work, before.two_waiting_tasks, TWO),
+    Operation(run_out_of_time, before.a_waiting_task, ONE),
+    Operation(hand_back, before.a_waiting_task, ONE),
+    Operation(pause_at_a_checkpoint, before.a_waiting_task, {"t1": SUCCESS + PAUSED}),
+    Operation(stop, before.a_waiting_task, EITHER_END),
+    Operation(not_know_the_type, before.a_waiting_task, ONE),
+    Operation(pass_over, before.two_waiting_tasks, TWO),
+    Operation(start, before.a_popped_ticket, ONE),
+    Operation(sweep, before.work_for_a_watchdog, SWEPT),
+    Operation(unpark, before.parked_tasks, TWO),
+    Operation(report_a_death, before.a_registered_worker_with_a_task, ONE),
     Operation(
         be_a_scheduler,
-        a_due_schedule,
+        before.a_due_schedule,
         {ANY: SUCCESS},
         repeats=True,
         meddle=stop_when_submitted,
         check=is_handed_over,
         is_costly=True,
     ),
-    Operation(add_a_schedule, nothing, {}, repeats=True, check=is_scheduled),
-    Operation(pause_a_schedule, a_schedule, {}, repeats=True, check=is_paused),
-    Operation(remove_a_schedule, a_schedule, {}, repeats=True, check=is_removed),
-    Operation(be_a_worker, a_task_that_fails_first, TWO, gives_up=True, is_costly=True),
+    Operation(add_a_schedule, before.nothing, {}, repeats=True, check=is_scheduled),
+    Operation(pause_a_schedule, before.a_schedule, {}, repeats=True, check=is_paused),
+    Operation(remove_a_schedule, before.a_schedule, {}, repeats=True, check=is_removed),
+    Operation(be_a_worker, before.a_task_that_fails_first, TWO, gives_up=True, is_costly=True),
     Operation(
         serve,
-        two_long_tasks,
+        before.two_long_tasks,
         {"t1": SUCCESS + CANCELLED, "t2": SUCCESS},
         meddle=cancel_one_and_stop_at_the_other,
         is_costly=True,

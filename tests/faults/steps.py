@@ -9,41 +9,27 @@ Afterwards a healthy watchdog and a healthy worker go to work; then the audit mu
 ended as they should. Where somebody repeats the operation, and where it survived, its tasks must have the very
 histories that they have without any fault.
 
-The processes are forked from one that has imported everything, and many steps are made at once, each in a database
-of its own.
+Many steps are made at once, each in a database of its own.
 """
 
 import itertools
-import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-import psutil
 from audit import audit, leftovers
-from faults import step_tasks  # noqa: F401
-from fleet import QUICK
-from ghostless.jobs.cli import main
-from ghostless.jobs.client import Client
-from ghostless.jobs.messages import Claim, Claimed, Ending
-from ghostless.jobs.model import Task
-from ghostless.jobs.registry import registry
-from ghostless.jobs.settings import Settings
+from faults.victims import Nursery, Victim
+from faults.world import OTHER_TYPE, TYPE, Act, Story, World
+from ghostless.jobs.messages import Ending
 from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import FINAL, Event, Reason, State
-from helpers import die_with_the_tests, eventually, expect, is_running
+from helpers import eventually, expect, is_running
 from proxy import Cut, CuttingProxy
-
-CLOCKS = {**QUICK, "GHOSTLESS_LEASE": "1.0", "GHOSTLESS_BEAT": "0.2"}
-"""Short clocks: a dead worker's task is taken away after a second."""
 
 AT_ONCE = 12
 """Steps that are made at the same time; most of them wait for a lease. Redis has 16 databases."""
@@ -60,96 +46,13 @@ ANY = "*"
 UNREACHABLE = 3
 """The exit code of a command that does not reach Redis."""
 
-TYPE, OTHER_TYPE, QUEUE = "step.work", "step.other", "default"
 KINDS = ((False, True), (True, False), (True, True), (False, False))
 """What may befall a command: whether it is executed, and whether the process dies of it or loses its connection."""
 
 RESTING = FINAL | {State.PAUSED}
-Story = tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True)
-class World:
-    """One database, and a folder for what its processes write."""
-
-    url: str
-    number: int  # of the database
-    folder: Path
-
-    @property
-    def worker(self) -> str:
-        """A worker's name; those of other databases are seen too."""
-        return f"w{self.number}"
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The settings of a process in this world."""
-        return {
-            **CLOCKS,
-            "GHOSTLESS_REDIS_URL": self.url,
-            "TMPDIR": str(self.folder),
-            "PYTHONPATH": str(Path(__file__).parents[1]),
-        }
-
-    @cached_property
-    def client(self) -> Client:
-        """The core."""
-        return Client(Settings.from_environment(self.environment))
-
-    def publish(self) -> None:
-        """Make the task types known."""
-        kind = registry.get(TYPE)
-        assert kind
-        self.client.store.publish_types({TYPE: kind.published()})
-
-    def submit(self, task_id: str, failures: int = 0, seconds: float = 0.0, **wishes: Any) -> None:
-        """Submit a task of the walks."""
-        params = {"trace": str(self.folder), "failures": failures, "seconds": seconds}
-        self.client.submit(TYPE, params, id=task_id, **wishes)
-
-    def claim(self, token: str, *types: str) -> Claim:
-        """Return a claim of this world's worker."""
-        return Claim(self.worker, (QUEUE,), token, types or (TYPE,))
-
-    def begin(self, token: str, *types: str) -> Claimed | None:
-        """Start the next task, and do what it is there for; None when there is none."""
-        reply = self.client.store.claim(self.claim(token, *types))
-        if not isinstance(reply, Claimed):
-            return None
-        self.note(reply)
-        return reply
-
-    def note(self, claimed: Claimed) -> None:
-        """Let the side effect of an attempt happen, as the handler does."""
-        with (self.folder / claimed.held.task_id).open("a") as file:
-            file.write(f"{claimed.held.attempt}\n")
-
-    def effects(self) -> dict[str, list[int]]:
-        """Return the attempts in which each task's side effect happened."""
-        found = {path.name: path.read_text().split() for path in self.folder.glob("t[0-9]*")}
-        return {task_id: [int(attempt) for attempt in attempts] for task_id, attempts in found.items()}
-
-    def states(self) -> dict[str, State]:
-        """Return the state of each task by its id."""
-        tasks = self.client.list(limit=100).tasks
-        return {task.id: task.state for task in tasks if isinstance(task, Task)}
-
-    def stories(self) -> list[Story]:
-        """Return the events of each task, with their attempts, in no order of the tasks."""
-        return sorted(
-            tuple((str(entry.event), entry.attempt) for entry in self.client.history(task_id))
-            for task_id in self.states()
-        )
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.client.store.redis.close()
-
-
-Act = Callable[[World], None]
-
-
-def leave(world: World, _process: "Victim") -> None:
+def leave(world: World, _process: Victim) -> None:
     """Do nothing while the operation runs."""
 
 
@@ -167,7 +70,7 @@ class Operation:
     prepare: Act
     ends: Mapping[str, tuple[str, ...]]
     repeats: bool = False
-    meddle: "Callable[[World, Victim], None]" = leave
+    meddle: Callable[[World, Victim], None] = leave
     check: Act = field(default=lambda world: None)
     gives_up: bool = False
     is_costly: bool = False
@@ -177,68 +80,6 @@ class Operation:
     def name(self) -> str:
         """The name of the operation and of its start, for reports."""
         return f"{self.act.__name__} {self.prepare.__name__}".replace("_", " ")
-
-
-# The process that dies
-
-
-def _live(act: Act, world: World) -> None:
-    die_with_the_tests()
-    os.environ.update(world.environment)
-    output = os.open(world.folder / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for descriptor in (1, 2):
-        os.dup2(output, descriptor)
-    act(world)
-
-
-def command_line(*arguments: str) -> None:
-    """Run `ghostless` in this process; leaves it by SystemExit unless all went well."""
-    main(list(arguments))
-
-
-class Nursery:
-    """Forks processes that have everything imported already. Its own methods are for one thread at a time."""
-
-    def __init__(self) -> None:
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["faults.step_operations"])
-        self._one_at_a_time = threading.Lock()
-
-    def start(self, act: Act, world: World) -> "Victim":
-        """Start a process in which `act` runs."""
-        process = self._context.Process(target=_live, args=(act, world))
-        with self._one_at_a_time:
-            process.start()
-        return Victim(process, self._one_at_a_time)
-
-
-class Victim:
-    """A process that is to die."""
-
-    def __init__(self, process: Any, one_at_a_time: threading.Lock) -> None:
-        self._process, self._one_at_a_time = process, one_at_a_time
-        self.was_told = False
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it runs. multiprocessing looks at all of its processes here: one thread at a time."""
-        with self._one_at_a_time:
-            return self._process.exitcode
-
-    def tell_to_stop(self) -> None:
-        """Send SIGTERM, once."""
-        if not self.was_told:
-            self.was_told = True
-            with suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGTERM)
-
-    def kill(self) -> list[int]:
-        """Send SIGKILL; return the processes that it had started."""
-        with suppress(psutil.NoSuchProcess, ProcessLookupError):
-            family = [child.pid for child in psutil.Process(self._process.pid).children(recursive=True)]
-            os.kill(self._process.pid, signal.SIGKILL)
-            return family
-        return []
 
 
 # One step
@@ -326,8 +167,13 @@ class Walk:
         if victim.exit_code is None:
             victim.kill()
             return [f"it did not end: {_last_words(world)}"]
-        accepted = (0, -signal.SIGTERM, UNREACHABLE if operation.gives_up else 0)
-        return [] if victim.exit_code in accepted else [f"it ended with {victim.exit_code}: {_last_words(world)}"]
+        may_end_with = {
+            0: True,
+            -signal.SIGTERM: victim.was_told,  # before it could listen to signals
+            UNREACHABLE: operation.gives_up,
+        }
+        is_well = may_end_with.get(victim.exit_code, False)
+        return [] if is_well else [f"it ended with {victim.exit_code}: {_last_words(world)}"]
 
 
 def _last_words(world: World) -> str:

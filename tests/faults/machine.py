@@ -190,6 +190,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=attempts, held=consumes(attempts), ending=endings, worker=workers)
     def finish_and_claim(self, held: Held, ending: tuple[Event, Reason], worker: str) -> Any:
+        """End an attempt and ask for the next task in the same call, whoever's attempt it was."""
         claim = Claim(worker, QUEUES, next(self.tokens), SERVED[worker])
         told, reply = self._finish(held, ending, True, claim)
         self._expect_end(held, ending, True, told)
@@ -326,6 +327,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def agrees_with_the_model(self) -> None:
+        """State, attempt, budgets and history of each task are the model's."""
         with self.redis.pipeline(transaction=False) as pipeline:
             for task_id in self.tasks:
                 pipeline.hgetall(self.keys.task(task_id))
@@ -341,4 +343,5 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def is_sound(self) -> None:
+        """The audit finds nothing: each index, ticket, lease and entry is where it belongs."""
         assert [] == audit(self.redis, self.keys, self.tasks)

@@ -15,7 +15,7 @@ from ghostless.jobs.registry import registry
 from ghostless.jobs.settings import Settings
 from ghostless.statemachine import State
 
-CLOCKS = {**QUICK, "GHOSTLESS_LEASE": "1.0", "GHOSTLESS_BEAT": "0.2"}
+CLOCKS = {**QUICK, "GHOSTLESS_LEASE": "1.0"}
 """Short clocks: a dead worker's task is taken away after a second."""
 
 TYPE, OTHER_TYPE, QUEUE = "step.work", "step.other", "default"

@@ -18,7 +18,7 @@ from redis import Redis
 from redis_server import HOW_TO_GET_IT, RedisServer, binary
 
 hypothesis_settings.register_profile(
-    "long", max_examples=3000, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
+    "long", max_examples=1000, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

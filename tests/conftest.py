@@ -12,8 +12,14 @@ from ghostless.jobs.keys import Keys
 from ghostless.jobs.reads import Reads
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from redis import Redis
 from redis_server import HOW_TO_GET_IT, RedisServer, binary
+
+hypothesis_settings.register_profile(
+    "long", max_examples=1000, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def _require_server() -> None:

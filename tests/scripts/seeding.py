@@ -39,10 +39,14 @@ class SpiedStore(Store):
         return self._scripts.call(*self.sent)
 
     @property
+    def answer(self) -> list[Any]:
+        """What the last script answered, without what it claimed next; for a watchdog's step, its numbers."""
+        return self.reply[0] if isinstance(self.reply[0], list) else self.reply
+
+    @property
     def word(self) -> str:
         """The word that the last script answered with; how many tasks moved, for a watchdog's step."""
-        first = self.reply[0]
-        return first if isinstance(first, str) else first[0]
+        return self.answer[0]
 
 
 class _SpiedScripts(Scripts):

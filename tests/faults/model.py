@@ -1,0 +1,137 @@
+"""What a task is to do, in plain Python and in words of its own: the oracle that the scripts are compared with.
+
+It knows neither the transition table nor Redis. Times are left out: who uses it says what is due and who is lost.
+"""
+
+from dataclasses import dataclass, field
+
+FINAL = {"SUCCESS", "FAILED", "TIMEOUT_CANCELLED", "CANCELLED"}
+RUNNING = {"PROCESSING", "PAUSING", "CANCELLING"}
+WAITING_FOR_TIME = {"SCHEDULED", "RETRY_WAITING"}
+
+LIMIT = 1
+"""Further attempts that each of the three budgets allows."""
+
+
+@dataclass
+class Model:
+    """One task. Each verb returns the word that its caller is to be told."""
+
+    id: str
+    type: str
+    queue: str
+    state: str = ""
+    attempt: int = 0
+    token: str = ""  # of the last attempt, until it was taken away from its worker
+    worker: str = ""
+    used: dict[str, int] = field(default_factory=dict)
+    entries: list[tuple[str, str, str, int]] = field(default_factory=list)
+    is_due: bool = False  # its waiting time is over
+    is_lost: bool = False  # its lease is over
+    is_overdue: bool = False  # its worker should have ended it long ago
+
+    def _go(self, event: str, state: str) -> str:
+        self.entries.append((event, self.state, state, self.attempt))
+        self.state = state
+        return "moved"
+
+    # Its beginning
+
+    def submit(self, is_delayed: bool) -> str:
+        """Accept it."""
+        return self._go("SUBMIT", "SCHEDULED" if is_delayed else "PENDING")
+
+    def release(self) -> None:
+        """Its time has come."""
+        self._go("RELEASE", "PENDING")
+
+    def start(self, worker: str, token: str) -> None:
+        """A worker takes it."""
+        self.attempt += 1
+        self.worker, self.token = worker, token
+        self.is_lost = self.is_overdue = self.is_due = False
+        self._go("START", "PROCESSING")
+
+    # People
+
+    def cancel(self) -> str:
+        """Whoever runs it must be asked to stop; else it ends at once."""
+        if self.state in FINAL or self.state == "CANCELLING":
+            return "already"
+        return self._go("CANCEL", "CANCELLING" if self.state in RUNNING else "CANCELLED")
+
+    def pause(self) -> str:
+        """What has no time of its own to wait for, and has not ended, can be paused."""
+        if self.state in ("PAUSED", "PAUSING"):
+            return "already"
+        if self.state in FINAL or self.state in ("SCHEDULED", "CANCELLING"):
+            return "refused"
+        return self._go("PAUSE", "PAUSING" if self.state in RUNNING else "PAUSED")
+
+    def resume(self) -> str:
+        """Only a pause can be ended; what goes on anyhow needs no resuming."""
+        if self.state in ("PENDING", "PROCESSING"):
+            return "already"
+        if self.state not in ("PAUSED", "PAUSING"):
+            return "refused"
+        return self._go("RESUME", "PENDING" if self.state == "PAUSED" else "PROCESSING")
+
+    def retry(self) -> str:
+        """What ended badly has another life, at once and with fresh budgets."""
+        if self.state in ("RETRY_WAITING", "PENDING", "PROCESSING"):
+            return "already"
+        if self.state not in ("FAILED", "TIMEOUT_CANCELLED"):
+            return "refused"
+        self.used.clear()
+        self.is_due = True
+        return self._go("RETRY", "RETRY_WAITING")
+
+    # The attempt's worker
+
+    def holds(self, attempt: int, token: str) -> str:
+        """Tell an attempt what it is to this task: "moved" for the one that holds it."""
+        if (attempt, token) != (self.attempt, self.token):
+            return "stale"
+        return "moved" if self.state in RUNNING else "already"
+
+    def stage(self) -> str:
+        """One that is to stop reaches no further stage."""
+        return "refused" if self.state == "CANCELLING" else self._go("STAGE", self.state)
+
+    def end(self, event: str, budget: str = "", *, retryable: bool = True) -> str:
+        """The attempt ends. A cancel wins over everything, a pause over a retry."""
+        if self.state == "CANCELLING":
+            return self._go(event, "CANCELLED")
+        if event == "STOPPED":  # nobody asked for it
+            return "refused"
+        if event == "COMPLETE":
+            return self._go("COMPLETE", "SUCCESS")
+        if event == "SUSPEND":
+            return self._suspend()
+        return self._end_badly(event, budget, retryable)
+
+    def _suspend(self) -> str:
+        was_asked_for = self.state == "PAUSING"
+        self._go("SUSPEND", "PAUSED")
+        return "moved" if was_asked_for else self._go("RESUME", "PENDING")
+
+    def _end_badly(self, event: str, budget: str, retryable: bool) -> str:
+        was_pausing, used = self.state == "PAUSING", self.used.get(budget, 0)
+        self.used[budget] = used + 1
+        self.is_due = False
+        if event == "TIMEOUT" and was_pausing:
+            return self._go("TIMEOUT", "PAUSED")
+        self._go(event, "TIMEOUT" if event == "TIMEOUT" else "FAILED")
+        if retryable and used < LIMIT:
+            self._go("RETRY", "RETRY_WAITING")
+            return self._go("PAUSE", "PAUSED") if was_pausing else "moved"
+        return self._go("GIVE_UP", "TIMEOUT_CANCELLED") if event == "TIMEOUT" else "moved"
+
+    def take_away(self, budget: str) -> None:
+        """Its worker is gone, or does not end it: nothing that worker says counts any more."""
+        self.end("TIMEOUT", budget)
+        self.token = ""
+
+    def requeue(self) -> None:
+        """Its ticket was gone, and is made anew."""
+        self._go("REQUEUE", "PENDING")

@@ -33,14 +33,17 @@ WORKERS, WATCHDOGS = 3, 2
 PAUSE = 0.15
 """Seconds between two submits."""
 
-KINDS = ("quick", "quick", "long", "failing", "cancelled", "paused")
+KINDS = ("quick", "quick", "long", "failing", "cancelled", "paused", "chained")
 PARAMS: dict[str, dict[str, Any]] = {
     "quick": {"seconds": 0.0},
     "long": {"seconds": 1.0},
     "failing": {"seconds": 0.1, "failures": 2},
     "cancelled": {"seconds": 1.0},
     "paused": {"seconds": 0.6},
+    "chained": {"seconds": 0.0},
 }
+RECENT = 10
+"""How many of the last tasks a chained one may wait for; for two of them."""
 
 
 @dataclass
@@ -51,6 +54,7 @@ class Chaos:
     seconds: float
     seed: int
     accepted: dict[str, str] = field(default_factory=dict)  # id -> kind
+    chains: dict[str, list[str]] = field(default_factory=dict)  # id -> what it depends on
     cancelled: set[str] = field(default_factory=set)  # whose cancel was answered "moved"
     faults: Counter[str] = field(default_factory=Counter)
     deaths: list[Death] = field(default_factory=list)
@@ -137,8 +141,9 @@ class Chaos:
         while not self._stop.is_set():
             kind, task_id = chance.choice(KINDS), f"chaos-{number}"
             params = PARAMS[kind] | {"trace": str(self.trace)}
-            _insist(lambda: client.submit("chaos.work", params, id=task_id))  # noqa: B023
-            self.accepted[task_id] = kind
+            earlier = chance.sample(list(self.accepted)[-RECENT:], min(2, number)) if kind == "chained" else []
+            _insist(lambda: client.submit("chaos.work", params, id=task_id, depends_on=earlier))  # noqa: B023
+            self.accepted[task_id], self.chains[task_id] = kind, earlier
             number += 1
             time.sleep(PAUSE)
 
@@ -188,7 +193,7 @@ class Chaos:
             folders = [path for path in self.fleet.temporary.glob("ghostless-*/worker-*/*") if path.is_dir()]
             violations = audit(redis, client.store.keys, self.accepted, effects=done, folders=folders)
             stale = int(redis.hget(client.store.keys.ledger, "stale_writes") or 0)
-        states = {task_id: client.get(task_id).state for task_id in self.accepted}
+        states, due = {task_id: client.get(task_id).state for task_id in self.accepted}, self._due_ends()
         return Report(
             accepted=len(self.accepted),
             faults=self.faults,
@@ -196,14 +201,19 @@ class Chaos:
             violations=violations,
             overlaps=[overlap for path in traces for overlap in overlaps(path)],
             wrong_ends=[f"{task_id} ({self.accepted[task_id]}) ended {state}" for task_id, state in states.items()
-                        if state is not self._due_end(task_id)],
+                        if state is not due[task_id]],
             stale_writes=stale,
             draining=draining,
             deaths=list(self._told(client)),
         )  # fmt: skip
 
-    def _due_end(self, task_id: str) -> State:
-        return State.CANCELLED if task_id in self.cancelled else State.SUCCESS
+    def _due_ends(self) -> dict[str, State]:
+        """Return how each task is to end: who depends on what was cancelled is cancelled too."""
+        ends: dict[str, State] = {}
+        for task_id in self.accepted:  # in the order of the submits, so after all that it depends on
+            is_cut = any(ends[earlier] is State.CANCELLED for earlier in self.chains[task_id])
+            ends[task_id] = State.CANCELLED if is_cut or task_id in self.cancelled else State.SUCCESS
+        return ends
 
     def _told(self, client: Client) -> Iterator[Death]:
         """Yield the deaths of which the history tells, with how long it took to notice and to run the task again."""

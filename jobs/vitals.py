@@ -135,7 +135,7 @@ class Vitals:
             return "draining"
         if self._is_at_work:
             return "busy"
-        return "idle" if self._horse_awaited_since is None else "waiting for its horse"
+        return "idle" if self._horse_awaited_since is None else "loading"
 
     def _redis_age(self) -> float:
         answered_at = self.reporter.answered_at if self.reporter else 0.0

@@ -223,7 +223,7 @@ def test_a_horse_that_does_not_get_ready() -> None:
     """It may load for long; one that cannot be started is told at once, until another is ready."""
     sick = vitals()
     sick.await_horse()
-    assert ("waiting for its horse", True) == (sick.report()["state"], sick.report()["healthy"])
+    assert ("loading", True) == (sick.report()["state"], sick.report()["healthy"])
     sick.await_horse("module x\nTraceback ...\nno module named x")
     sick.await_horse()
     assert ["the horse cannot be started: no module named x"] == sick.report()["reasons"]

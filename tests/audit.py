@@ -87,10 +87,10 @@ def audit(
     for task_id, attempts in (effects or {}).items():
         found += _done_once(picture, task_id, attempts)
     found += [*_owned(picture, keys), *_allowed_keys(picture, keys), *_added_up(picture)]
-    return found + _leftovers(pids, folders)
+    return found + leftovers(pids, folders)
 
 
-def _leftovers(pids: Iterable[int], folders: Iterable[Path]) -> list[str]:
+def leftovers(pids: Iterable[int] = (), folders: Iterable[Path] = ()) -> list[str]:
     """Return the processes that still live, zombies included, and the folders that still exist."""
     found = [f"i: process {pid} lives: {_described(pid)}" for pid in pids if psutil.pid_exists(pid)]
     return found + [f"i: folder {folder} exists" for folder in folders if folder.exists()]

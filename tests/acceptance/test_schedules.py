@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from fleet import Fleet
 from ghostless.jobs.client import Client, Filter
+from ghostless.jobs.fleet import LOADING
 from ghostless.jobs.model import Task
 from ghostless.jobs.recurrence import Recurrence
 from ghostless.jobs.schedules import Schedule
 from ghostless.statemachine import FINAL
-from helpers import eventually, expect
+from helpers import eventually
 
 from .conftest import assert_clean
 
@@ -58,12 +59,17 @@ def assert_ended(client: Client) -> None:
     assert {task.state for task in tasks(client)} <= FINAL
 
 
+def assert_ready(client: Client, number: int) -> None:
+    """Check that so many workers have loaded, and published what they declare."""
+    assert number == sum(member.state != LOADING for member in client.workers())
+
+
 def test_workers_register_what_the_code_declares(client: Client, fleet: Fleet) -> None:
     """Two that start at once register the schedule once; what a person removed does not come back with the next one."""
     schedules = client.schedules
     for name in ("w0", "w1"):
         fleet.worker(name=name, tasks="timed")
-    eventually(lambda: expect(len(client.workers()) == 2), seconds=25)
+    eventually(lambda: assert_ready(client, 2), seconds=25)
     there, now = schedules.all()
     assert list(there) == ["timed.tidy"]
     declared = schedules.get("timed.tidy")
@@ -72,5 +78,5 @@ def test_workers_register_what_the_code_declares(client: Client, fleet: Fleet) -
     assert tasks(client) == []
     schedules.remove("timed.tidy")
     fleet.worker(name="w2", tasks="timed")
-    eventually(lambda: expect(len(client.workers()) == 3), seconds=25)
+    eventually(lambda: assert_ready(client, 3), seconds=25)
     assert schedules.all()[0] == {}

@@ -12,6 +12,8 @@ def processing(around: Circumstances) -> Account:
     task = around.task
     if around.lease is None:
         return _silent(around)
+    if around.granted and around.lease < around.granted // 2:
+        return _quiet(around, around.lease, around.granted)
     why, hands_back_at = f"the worker {task.worker_id} runs attempt {task.attempt}", handed_back_at(around.holder)
     if hands_back_at:
         upcoming = "it ends by itself, or goes back to its queue, from its last checkpoint"
@@ -53,6 +55,17 @@ def _who_ends_it(around: Circumstances, graces: int) -> tuple[str, int | None]:
         return "the worker kills its process after the grace, and the watchdog ends it if that fails", kill_at
     end_at = None if around.patience is None else since + around.patience
     return f"the watchdog takes it away from the worker{unwatched(around)}", end_at
+
+
+def _quiet(around: Circumstances, left: int, granted: int) -> Account:
+    """Explain what a worker holds that has missed a beat; beats are at most a third of a lease apart."""
+    task, since = around.task, duration(granted - left)
+    return Account(
+        f"its worker {task.worker_id} has not renewed the lease of attempt {task.attempt} for {since}",
+        f"the watchdog takes it away from that worker if the lease runs out{unwatched(around)}",
+        around.now + left,
+        _signs_of_life(around),
+    )
 
 
 def _silent(around: Circumstances) -> Account:

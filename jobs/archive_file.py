@@ -29,6 +29,13 @@ class ArchiveFile:
         self.folder = folder
         self._path: Path | None = None
 
+    def check(self) -> None:
+        """Look whether the folder can be read. Raises ArchiveUnusable."""
+        try:
+            os.scandir(self.folder).close()
+        except OSError as error:
+            raise ArchiveUnusable(str(self.folder), error) from error
+
     def append(self, lines: Sequence[str], now: int) -> str:
         """Write a batch durably at the time `now` (ms) and return the name of the file. Raises ArchiveUnusable.
 

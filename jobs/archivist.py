@@ -35,6 +35,10 @@ class Archivist(Watchdog):
     def _duties(self) -> tuple[Callable[[], Swept], ...]:
         return (self.archive,)
 
+    def check_folder(self) -> None:
+        """Look whether the folder is there. Raises ArchiveUnusable."""
+        self._file.check()
+
     def archive(self) -> Swept:
         """Archive and purge tasks whose retention is over, at most a batch. Raises ArchiveUnusable."""
         self.store.demand_archive()

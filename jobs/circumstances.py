@@ -34,9 +34,10 @@ class Circumstances:
     workers: Sequence[Member] = ()  # those that listen on its queue, without those that fell silent
     holder: Member | None = None  # the worker that runs it, as it told of itself last
     position: int | None = None  # in its queue, from 1
-    pending: int = 0  # tasks in its queue
+    pending: int = 0  # what waits in its queue
     ticketless: bool = False  # it waits in its queue, and rq's list does not have it
     lease: int | None = None  # what is left of it
+    granted: int | None = None  # how long it is each time that its worker renews it
     grace: int | None = None  # how long its worker waits between asking its handler to stop and killing it
     patience: int | None = None  # how long its worker may take to end it, before the watchdog does
     look_at: int | None = None  # when the watchdog looks at it next
@@ -81,6 +82,8 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
         replies = pipeline.execute()
     time, queue, suspended, rank, pending, ticket, tickets, terms, lease, score, second_look_at = replies
     now, is_searched = milliseconds(time), tickets <= TICKETS
+    # Workers take in the order of the list; what is parked, or too far behind to be looked for, has its time only.
+    place, waiting = (rank, pending) if ticket is None else (ticket, tickets)
     return {
         **_terms(*terms),
         **_watching(reads.watchdog() or {}, now),
@@ -88,8 +91,8 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
         "now": now,
         "queue_paused": queue == "paused",
         "suspended": bool(suspended),
-        "position": None if rank is None else rank + 1,
-        "pending": pending,
+        "position": None if place is None else place + 1,
+        "pending": waiting,
         "lease": lease if task.state in RUNNING and lease > 0 else None,
         "look_at": moment(score) if score is not None and task.state in RUNNING | WAITING_FOR_TIME else None,
         "is_doubted": score is not None and second_look_at == str(moment(score)),
@@ -108,7 +111,8 @@ def _terms(lease: str | None, patience: str | None) -> dict[str, int]:
     """Return by what a running attempt is judged, from what its worker wrote at its START."""
     if not (lease and lease.isdecimal() and patience and patience.isdecimal()):
         return {}
-    return {"patience": int(patience), "grace": (int(patience) - int(lease)) // PATIENCE_GRACES}
+    grace = (int(patience) - int(lease)) // PATIENCE_GRACES
+    return {"granted": int(lease), "patience": int(patience), "grace": grace}
 
 
 def _refuses(reads: Reads) -> str:

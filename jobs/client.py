@@ -274,7 +274,9 @@ def _accepted(submission: Submission, answer: Answer) -> Submitted:
         raise InvalidTask([Fault("depends_on", f"no task has the id {task_id!r}") for task_id in answer.unknown])
     if answer.word in ("conflict", "purged"):
         by_key = answer.task_id != submission.task_id
-        raise TaskConflict(answer.task_id, submission.idempotency_key if by_key else None)
+        raise TaskConflict(
+            answer.task_id, submission.idempotency_key if by_key else None, is_purged=answer.word == "purged"
+        )
     return Submitted(answer.task_id, State(answer.state), answer.word == "moved")
 
 

@@ -163,12 +163,13 @@ class UnknownTaskType(GhostlessError):
 
 
 class TaskConflict(GhostlessError):
-    """The id, or the idempotency key, belongs to a task of another type or with other params."""
+    """The id, or the idempotency key, belongs to a task of another type or with other params, or to a purged one."""
 
-    def __init__(self, task_id: str, idempotency_key: str | None = None) -> None:
-        self.task_id, self.idempotency_key = task_id, idempotency_key
+    def __init__(self, task_id: str, idempotency_key: str | None = None, *, is_purged: bool = False) -> None:
+        self.task_id, self.idempotency_key, self.is_purged = task_id, idempotency_key, is_purged
         what = f"idempotency key {idempotency_key!r}" if idempotency_key else f"id {task_id!r}"
-        super().__init__(f"the {what} belongs to another task ({task_id}); nothing was stored")
+        whose = f"a task that was purged ({task_id})" if is_purged else f"another task ({task_id})"
+        super().__init__(f"the {what} belongs to {whose}; nothing was stored")
 
 
 class TooLarge(GhostlessError):

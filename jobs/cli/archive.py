@@ -33,6 +33,7 @@ def archive(ctx: click.Context, folder: str | None) -> None:
 def archive_all(session: Session, folder: str | None) -> None:
     """Archive what is due now, and print how many tasks that were."""
     archivist = Archivist(session.client.store, _folder(session, folder, "--to"))
+    archivist.check_folder()  # before anything is demanded, since a mistyped name would stop every purge
     number, problems = 0, list[str]()
     while True:
         swept = archivist.archive()

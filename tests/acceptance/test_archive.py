@@ -11,7 +11,7 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
 from ghostless.jobs.submission import Request
 from helpers import eventually, expect
-from web_tools import publish
+from web_tools import end_retention, publish
 
 pytestmark = [pytest.mark.slow]
 
@@ -29,7 +29,7 @@ def test_killed_archivists_lose_no_task(client: Client, fleet: Fleet, tmp_path: 
         client.cancel(task_id)
     client.store.demand_archive()
     with connect(client.settings) as redis:
-        redis.zadd(client.store.keys.retention, dict.fromkeys(ids, 0))
+        end_retention(redis, client.store.keys, ids)
     fleet.watchdog()
     fleet.environment["GHOSTLESS_ARCHIVE_TO"] = str(folder)
     purged = 0

@@ -140,7 +140,8 @@ def fake_python(folder: Path, body: str) -> str:
 def test_make_explains_itself(checkout: Path) -> None:
     """`make` alone lists what can be made."""
     shown = run("make", "--no-print-directory", cwd=checkout)  # it may run under another make
-    assert ["help", "demo", "dev", "test", "chaos", "lint", "clean"] == [line.split()[1] for line in shown.splitlines()]
+    made = ["help", "demo", "dev", "test", "faults", "chaos", "lint", "clean"]
+    assert made == [line.split()[1] for line in shown.splitlines()]
 
 
 def test_make_refuses_an_old_python_in_one_line(checkout: Path) -> None:

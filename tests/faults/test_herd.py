@@ -60,6 +60,8 @@ def test_tasks_that_are_lost_together_do_not_come_back_together(redis: Redis) ->
     now = stage.now()
     redis.hset(stage.keys.watchdog, mapping={"swept_at": now, "judge_from": now - 1})
     redis.pexpire(stage.keys.watchdog, 60_000)
+    for task_id in ids:  # they were looked at before, a beat ago
+        redis.hset(stage.keys.task(task_id), "second_look_at", now)
     while stage.store.sweep(BY_WATCHDOG).looked_at:
         pass
     assert_spread(dues(redis, stage))

@@ -30,7 +30,7 @@ from ghostless.statemachine import Event
 from redis import Redis
 from redis.connection import UnixDomainSocketConnection
 from redis_server import RedisServer
-from web_tools import Hand, publish, submitted
+from web_tools import Hand, end_retention, publish, submitted
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def ended(client: Client, hand: Hand, redis: Redis) -> Callable[..., str]:
     def end(event: Event = Event.COMPLETE, **wishes: Any) -> str:
         task_id = submitted(client, **wishes)
         hand.run(event=event, **({"retryable": False} if event is Event.FAIL else {}))
-        redis.zadd(client.store.keys.retention, {task_id: 0})
+        end_retention(redis, client.store.keys, [task_id])
         return task_id
 
     return end

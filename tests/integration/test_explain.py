@@ -18,6 +18,15 @@ def published(store: Store) -> None:
     publish(store)
 
 
+def test_the_place_is_that_in_the_list(client: Client, hand: Hand, store: Store) -> None:
+    """What a stopping worker handed back is at the head of its queue, though it came back last."""
+    ids = [client.submit("work").task_id for _ in range(3)]
+    list_of_tickets = store.keys.rq_queue("work")
+    store.redis.lpush(list_of_tickets, store.redis.rpop(list_of_tickets))
+    found = [circumstances(client.reads, task_id) for task_id in ids]
+    assert [2, 3, 1] == [around.position for around in found]
+
+
 def test_place_and_estimate(client: Client, hand: Hand) -> None:
     """A waiting task is told its place; how long tasks took lately is only said of those of its queue."""
     client.submit("work")

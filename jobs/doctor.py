@@ -76,6 +76,10 @@ class Doctor:
         """How many queues the audit saw."""
         return len(self._queues)
 
+    def is_watched(self) -> bool:
+        """Tell whether a watchdog runs."""
+        return self._reads.is_watched()
+
     def audit(self) -> Iterator[Problem]:
         """Yield every invariant that is broken, each once."""
         told: set[str] = set()

@@ -233,6 +233,11 @@ class Reads:
             trace = cast(dict[str, str], self.redis.hgetall(self.keys.watchdog))
         return {name: int(value) if value.isdigit() else value for name, value in trace.items()} or None
 
+    def is_watched(self) -> bool:
+        """Tell whether a watchdog runs: its next sweep is not overdue."""
+        trace = self.watchdog()
+        return trace is not None and self.now() <= int(trace.get("late_from", 0))
+
     def log(self, task_id: str) -> list[str]:
         """Return the last lines that the handler logged."""
         with translated():

@@ -20,6 +20,7 @@ class Visit:
     """What one look at a database found."""
 
     server: Sequence[Finding]
+    is_watched: bool
     problems: Sequence[Problem]
     tasks: int
     entries: int
@@ -66,7 +67,8 @@ def _visit(settings: Settings, repairer: str, *, quiet: bool) -> Visit:
             problems.append(problem)
             if not quiet:
                 click.echo(clean(str(problem)))
-        return Visit(server, problems, examined.tasks, examined.entries, examined.queues, time.monotonic() - started_at)
+        seen = (examined.tasks, examined.entries, examined.queues)
+        return Visit(server, examined.is_watched(), problems, *seen, seconds=time.monotonic() - started_at)
 
 
 def _sum_up(visit: Visit) -> None:
@@ -75,6 +77,10 @@ def _sum_up(visit: Visit) -> None:
     for finding in visit.server:
         if finding.level != "ok":
             click.echo(f"Redis: {finding.level}: {finding}")
+    if not visit.is_watched:
+        click.echo(
+            "no watchdog sweeps, so nobody notices lost workers, due times or lost tickets: `ghostless watchdog`"
+        )
     seen = f"{visit.tasks} tasks, {visit.entries} history entries, {visit.queues} queues"
     click.echo(f"looked at {seen} in {visit.seconds:.1f} s")
     solved = sum(problem.is_solved for problem in visit.problems)
@@ -88,6 +94,7 @@ def _as_dict(visit: Visit) -> dict[str, object]:
     return {
         "healthy": visit.is_healthy,
         "server": [finding.to_dict() for finding in visit.server],
+        "watched": visit.is_watched,
         "problems": [problem.to_dict() for problem in visit.problems],
         "tasks": visit.tasks,
         "entries": visit.entries,

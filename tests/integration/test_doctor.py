@@ -20,7 +20,7 @@ from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.statemachine import STORED, State
 from redis import Redis
-from scripts.seeding import BY_PERSON, ID, QUEUE, TYPE, Scene, claimed, park, put, scene, submission
+from scripts.seeding import BY_PERSON, BY_WATCHDOG, ID, QUEUE, TYPE, Scene, claimed, park, put, scene, submission
 from scripts.test_audit import DAMAGE
 
 QUICK = {"GHOSTLESS_BEAT": "0.05", "GHOSTLESS_LEASE": "1.5", "GHOSTLESS_SWEEP": "0.1"}
@@ -209,6 +209,9 @@ def test_a_healthy_database(ask: Ask, stage: Scene) -> None:
     assert "looked at 1 tasks, 3 history entries, 1 queues in" in shown
     assert "nothing is wrong with what is stored" in shown
     assert "Redis: warning: IT KEEPS NOTHING OVER A RESTART" in shown
+    assert "no watchdog sweeps" in shown
+    stage.store.sweep(BY_WATCHDOG)
+    assert "no watchdog" not in ask("doctor")[1]
 
 
 def test_a_broken_database_and_its_repair(ask: Ask, stage: Scene) -> None:

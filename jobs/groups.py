@@ -11,7 +11,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from .errors import CorruptRecord, GroupNotFound
-from .keys import Keys
+from .keys import BEAT, Keys
 from .model import Entry
 from .scripts import Scripts, milliseconds, translated
 from .settings import Settings
@@ -21,9 +21,6 @@ END = "$"
 
 BEGINNING = "0-0"
 """Or with the oldest entry that there is."""
-
-BEAT = "beat:"
-"""Before the name of a consumer in the hash of its group."""
 
 PARKED_MOST = 1000
 """Parked entries that are kept for a group, the newest."""

@@ -179,7 +179,7 @@ def test_handlers_that_never_succeed(listener: Start, client: Client, fleet: Fle
     assert statuses(client)[ACT].parked < len(POISONS), "another handler did not wait for this one"
     eventually_done(tmp_path, [good, better], seconds=30)
     eventually(lambda: expect(statuses(client)[ACT].parked == len(POISONS)), seconds=40)
-    parked = {each.entry.task: each for each in client.listeners.parked(ACT)}
+    parked = {each.entry.task: each for each in client.listeners.parked(ACT)[0]}
     for task_id, said in zip(poisons, POISONS.values(), strict=True):
         assert ("SUBMIT", 2) == (parked[task_id].entry.event, parked[task_id].begun)
         assert said in parked[task_id].error
@@ -204,7 +204,7 @@ def test_an_entry_that_kills_its_listener(listener: Start, client: Client, tmp_p
     eventually(lambda: expect(statuses(client)[ACT].parked == 1), seconds=15)
     eventually_done(tmp_path, good)
     assert running.poll() is None
-    assert "died" in client.listeners.parked(ACT)[0].error
+    assert "died" in client.listeners.parked(ACT)[0][0].error
     assert tasks(tmp_path, "begun").count(poison) == 2
 
 

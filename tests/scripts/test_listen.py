@@ -8,10 +8,10 @@ from ghostless.jobs.errors import CorruptRecord, GroupNotFound, RedisFull
 from ghostless.jobs.groups import BEGINNING, PARKED_MOST, Groups
 from ghostless.jobs.model import Entry
 from ghostless.jobs.settings import Settings
-from ghostless.statemachine import Event, Policy, State
+from ghostless.statemachine import Event, State
 from helpers import eventually
 from redis import Redis
-from scripts.seeding import BY_PERSON, ID, Scene, finish, make_outdated, put, scene, submission
+from scripts.seeding import Scene, finish, make_outdated, put, scene, submission
 from scripts.test_full_redis import full
 
 GROUP = "listener:tell"
@@ -116,108 +116,6 @@ def test_what_is_not_wanted_is_done_with_at_once(stage: Scene, consumer: Named) 
     heard = consumer().listen((Event.START, State.SUCCESS), 9)
     assert ["START", "COMPLETE"] == events(heard)
     assert 2 == pending(stage)
-
-
-@pytest.mark.parametrize(("retries", "wanted"), [(0, ["FAIL"]), (3, [])])
-def test_a_state_stands_for_coming_to_rest_there(
-    stage: Scene, consumer: Named, retries: int, wanted: list[str]
-) -> None:
-    """A failure that is retried passes through FAILED; the event FAIL tells of each."""
-    put(stage, State.PROCESSING, Policy(max_retries=retries))
-    finish(stage, Event.FAIL)
-    assert wanted == events(consumer().listen((State.FAILED,), 9))
-    Groups(stage.redis, Settings()).create("all", BEGINNING)
-    every = Consumer(Groups(stage.redis, Settings()), "all", "c", 60.0).listen((Event.FAIL,), 9)
-    assert ["FAIL"] == events(every)
-
-
-def test_a_shutdown_is_no_pause(stage: Scene, consumer: Named) -> None:
-    """A task that is handed back passes through PAUSED without coming to rest."""
-    put(stage, State.PROCESSING)
-    finish(stage, Event.SUSPEND)
-    assert [] == events(consumer().listen((State.PAUSED,), 9))
-
-
-def write_anew(stage: Scene, milliseconds: int) -> None:
-    """Write the history again with as many ms between one entry and the next."""
-    entries = stage.redis.xrange(stage.keys.history)
-    stage.redis.delete(stage.keys.history)
-    for number, (_, fields) in enumerate(entries):
-        stage.redis.xadd(stage.keys.history, fields, id=f"{5 + number * milliseconds}-{number + 1}")
-
-
-def from_the_beginning(stage: Scene, *wanted: str) -> list[str]:
-    """Return the events that a new group is handed."""
-    Groups(stage.redis, Settings()).create("all", BEGINNING)
-    return events(Consumer(Groups(stage.redis, Settings()), "all", "c", 60.0).listen(wanted, 99))
-
-
-def fail_and_retry(stage: Scene) -> None:
-    """Let the policy retry a failure."""
-    put(stage, State.PROCESSING)
-    finish(stage, Event.FAIL)
-
-
-def fail_and_retry_while_pausing(stage: Scene) -> None:
-    """Let the policy retry a failure of a task that is to pause."""
-    put(stage, State.PAUSING)
-    finish(stage, Event.FAIL)
-
-
-def hand_back(stage: Scene) -> None:
-    """Let a worker that stops hand its task back."""
-    put(stage, State.PROCESSING)
-    finish(stage, Event.SUSPEND)
-
-
-def submit_behind_a_failure(stage: Scene) -> None:
-    """Submit a task that depends on one that was cancelled."""
-    put(stage, State.CANCELLED)
-    stage.store.submit(submission("t2", depends_on=(ID,)))
-
-
-def fail_and_retry_by_a_person(stage: Scene) -> None:
-    """Let a task fail for good, and a person retry it at once."""
-    put(stage, State.FAILED)
-    stage.store.retry(ID, BY_PERSON)
-
-
-def pause_and_resume(stage: Scene) -> None:
-    """Let a person pause a task and resume it at once."""
-    put(stage, State.PENDING)
-    stage.store.pause(ID, BY_PERSON)
-    stage.store.resume(ID, BY_PERSON)
-
-
-def pause_a_running_task_and_resume(stage: Scene) -> None:
-    """Let a worker carry a pause out, and a person resume the task at once."""
-    put(stage, State.PAUSING)
-    finish(stage, Event.SUSPEND)
-    stage.store.resume(ID, BY_PERSON)
-
-
-@pytest.mark.parametrize("milliseconds", [0, 1])
-@pytest.mark.parametrize(
-    ("happen", "state", "rests"),
-    [
-        (fail_and_retry, State.FAILED, []),
-        (fail_and_retry_while_pausing, State.FAILED, []),
-        (fail_and_retry_while_pausing, State.RETRY_WAITING, []),
-        (fail_and_retry_while_pausing, State.PAUSED, ["PAUSE"]),
-        (hand_back, State.PAUSED, []),
-        (submit_behind_a_failure, State.BLOCKED, []),
-        (fail_and_retry_by_a_person, State.FAILED, ["FAIL"]),
-        (pause_and_resume, State.PAUSED, ["PAUSE"]),
-        (pause_a_running_task_and_resume, State.PAUSED, ["SUSPEND"]),
-    ],
-)
-def test_time_does_not_tell_where_a_task_comes_to_rest(
-    stage: Scene, milliseconds: int, happen: Callable[[Scene], None], state: State, rests: list[str]
-) -> None:
-    """A script can cross a millisecond, and a person can act within one: only what follows, and by whom, tells."""
-    happen(stage)
-    write_anew(stage, milliseconds)
-    assert rests == from_the_beginning(stage, state)
 
 
 def test_what_was_not_renewed_for_a_lease_is_taken_over(stage: Scene, consumer: Named) -> None:
@@ -336,11 +234,11 @@ def test_what_is_parked_is_shown_and_tried_again(stage: Scene, groups: Groups, c
     stage.store.submit(submission())
     entry = parked_entry(groups, consumer())
     assert 0 == pending(stage)
-    [parked] = groups.parked(GROUP)
+    [parked], _ = groups.parked(GROUP)
     assert (entry, 8, "Traceback\nValueError: no") == (parked.entry, parked.begun, parked.error)
-    assert ([], []) == groups.replay(GROUP, ["1-1"])
-    assert ([entry.id], []) == groups.replay(GROUP)
-    assert [] == groups.parked(GROUP)
+    assert ([], [], []) == groups.replay(GROUP, ["1-1"])
+    assert ([entry.id], [], []) == groups.replay(GROUP)
+    assert ([], []) == groups.parked(GROUP)
     heard = consumer("two").listen(EVERYTHING, 9)
     assert heard
     assert [(entry, 0)] == [(handed.entry, handed.begun) for handed in heard.handed]
@@ -352,8 +250,8 @@ def test_what_was_purged_cannot_be_tried_again(stage: Scene, groups: Groups, con
     entry = parked_entry(groups, consumer())
     make_outdated(stage)
     stage.store.purge()
-    assert ([], [entry.id]) == groups.replay(GROUP)
-    assert [entry] == [parked.entry for parked in groups.parked(GROUP)]
+    assert ([], [entry.id], []) == groups.replay(GROUP)
+    assert [entry] == [parked.entry for parked in groups.parked(GROUP)[0]]
 
 
 def test_parked_entries_are_bounded(stage: Scene, groups: Groups, consumer: Named) -> None:

@@ -113,7 +113,7 @@ def a_parked_entry(world: World) -> None:
 def listen(_world: World) -> None:
     """Begin to listen with the oldest entry, handle what there is, and leave when told to."""
     listener.HandlerProcess = HandlerHere  # type: ignore[assignment, misc]
-    lane.PATIENCE = Policy(backoff_base=20)
+    lane.PATIENCE, lane.BLOCK = Policy(backoff_base=20), 0.3
     command_line("listener", "--handlers", __name__, "--from-start")
 
 

@@ -7,6 +7,7 @@ import json
 import urllib.request
 from collections import deque
 from collections.abc import Iterable
+from http.client import HTTPException
 from importlib import import_module
 from typing import Any, Final
 from urllib.error import HTTPError
@@ -61,7 +62,7 @@ def worker_lost(entry: Entry, client: Client) -> None:
 
 @_built_in.on(Event.TIMEOUT, name="timeouts", timeout=60)
 def timeouts(entry: Entry, client: Client) -> None:
-    """Tell that more tasks timed out within the window than usual, once a window."""
+    """Tell that more attempts timed out, or were lost, within the window than usual, once a window."""
     settings, window = client.settings, round(1000 * client.settings.alert_window)
     number = _counted(client.store.redis, client.store.keys, "timeouts", entry, window)
     if number > settings.alert_timeouts and _is_first(client, "timeouts", entry, window):
@@ -122,12 +123,12 @@ def _post(address: str, entry: Entry, title: str, text: str) -> None:
     """POST the alert as JSON; `text` alone is what Slack and Mattermost show."""
     body = {"text": f"{title}: {text}", "title": title, "entry": entry.to_dict()}
     headers = {"Content-Type": "application/json", "User-Agent": "ghostless"}
-    request = urllib.request.Request(address, json.dumps(body).encode(), headers, method="POST")
     try:
+        request = urllib.request.Request(address, json.dumps(body).encode(), headers, method="POST")
         _opener.open(request, timeout=SENDING).close()
     except HTTPError as error:
         raise AlertNotSent(f"the webhook answered {error.code}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise AlertNotSent(f"the webhook was not reached: {type(error).__name__}") from None
 
 
@@ -138,5 +139,9 @@ def _notify(address: str, title: str, text: str) -> None:
         raise AlertNotSent("GHOSTLESS_ALERTS needs Apprise: pip install 'ghostless[alerts]'") from None
     sender = apprise.Apprise()
     kind = address.partition(":")[0]
-    if not sender.add(address) or not sender.notify(title=title, body=text):
+    try:
+        is_sent = sender.add(address) and sender.notify(title=title, body=text)
+    except Exception as error:  # of one of its hundred services
+        raise AlertNotSent(f"Apprise could not send to {kind}: {type(error).__name__}") from None
+    if not is_sent:
         raise AlertNotSent(f"Apprise could not send to {kind}")

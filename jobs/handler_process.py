@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,11 @@ from .subscriptions import Subscription
 from .tether import tie_to_worker
 
 _FRESH = multiprocessing.get_context("spawn")  # the listener has threads, which no fork survives
+
+_SIGNALS = {number.value: number.name for number in signal.Signals}
+
+ENDING = 1.0
+"""Seconds that a process which closed its end of the channel gets to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +82,16 @@ class HandlerProcess:
         with suppress(EOFError, OSError):
             if self._channel.poll():
                 return cast(Outcome, self._channel.recv())
-        self._process.join()
-        code = self._process.exitcode
+        code = self._exit_code()
         self.kill()
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return Outcome(f"the handler's process ended: {how}")
+        return Outcome(f"the handler's process {_how_it_ended(code)}")
+
+    def _exit_code(self) -> int | None:
+        """Return with what it ended; None when it closed its end of the channel and runs on."""
+        give_up_at = time.monotonic() + ENDING
+        while (code := self._process.exitcode) is None and time.monotonic() < give_up_at:
+            time.sleep(0.01)  # multiprocessing can only wait for a descriptor, which it closed, too, or for ever
+        return code
 
     def kill(self) -> None:
         """End the process and whatever the handler started."""
@@ -93,6 +104,12 @@ class HandlerProcess:
         self._channel.close()
         self._tie.close()
         self._process = None
+
+
+def _how_it_ended(code: int | None) -> str:
+    if code is None:
+        return "closed its connection to the listener, and did not end"
+    return f"ended: {_SIGNALS.get(-code, f'signal {-code}') if code < 0 else f'exit code {code}'}"
 
 
 def _serve(channel: Connection, tie: Connection, subscription: Subscription, settings: Settings) -> None:

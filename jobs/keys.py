@@ -22,6 +22,9 @@ WORKER_RECORD = "ghostless"
 ARCHIVE_DEMAND = "archive"
 """The field of `Keys.limits` that is there while no task may be purged before it was archived."""
 
+BEAT = "beat:"
+"""Before the name of a consumer in `Keys.listener`: the field that tells when it last asked, in ms."""
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -309,5 +312,6 @@ def script_names(keys: Keys) -> dict[str, str]:
         "rq_suspended": keys.rq_suspended,
         "worker_record": WORKER_RECORD,
         "archive_demand": ARCHIVE_DEMAND,
+        "beat": BEAT,
         "rq_intermediate_suffix": IntermediateQueue.get_intermediate_queue_key(""),
     }

@@ -44,7 +44,7 @@ class Settings:
     idempotency: float = 86_400.0  # how long an idempotency key is remembered
     alerts: tuple[str, ...] = ()  # addresses of Apprise, separated by blanks
     alert_webhook: str = ""  # where alerts are sent as a POST of JSON
-    alert_timeouts: int = 10  # more timeouts than this within the window are an alert
+    alert_timeouts: int = 10  # more events TIMEOUT than this within the window are an alert
     alert_window: float = 300.0  # in which they are counted, and after which there may be another alert
     allow_eviction: bool = False  # whether to start on a Redis that evicts keys when its memory is short
 
@@ -152,9 +152,18 @@ def _addresses(name: str, text: str) -> tuple[str, ...]:
 
 
 def _webhook(name: str, text: str) -> str:
-    if text and not re.fullmatch(r"https?://[^\s/]\S*", text):
-        raise InvalidSetting(name, "an address like https://host/path", _SECRET)
+    if text and not _is_http(text):
+        raise InvalidSetting(name, "an address like https://host/path in ASCII, without user or password", _SECRET)
     return text
+
+
+def _is_http(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        has_place = bool(parts.hostname) and parts.username is None and parts.port != 0
+    except ValueError:  # from a port that is none, or half an IPv6 address
+        return False
+    return has_place and re.fullmatch(r"https?://[!-~]+", text) is not None
 
 
 def _folder(name: str, text: str) -> str:

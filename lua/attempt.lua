@@ -49,15 +49,15 @@ local function end_badly(move, ending, now)
   if ending.retryable and allowed then
     local delay = backoff(task.policy, used, ending.fraction, ending.asked)
     local message = string.format("retry %d of %d in %.1f s", used + 1, limit, delay / 1000)
-    add_step(move, Event.RETRY, "policy", Reason.POLICY, message)
+    add_step(move, Event.RETRY, BY_POLICY, Reason.POLICY, message)
     if task.state == State.PAUSING then
-      add_step(move, Event.PAUSE, "policy", Reason.POLICY, "the pause that was asked for")
+      add_step(move, Event.PAUSE, BY_POLICY, Reason.POLICY, "the pause that was asked for")
       return
     end
     move.set.due_at = now + delay
     return now + delay
   elseif move.state == State.TIMEOUT then
-    add_step(move, Event.GIVE_UP, "policy", Reason.POLICY, counter .. " used up: " .. limit .. " retries allowed")
+    add_step(move, Event.GIVE_UP, BY_POLICY, Reason.POLICY, counter .. " used up: " .. limit .. " retries allowed")
   end
 end
 

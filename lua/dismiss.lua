@@ -22,8 +22,8 @@ for _, row in ipairs(rows) do
 end
 local fields = redis.call("HGETALL", account)
 for index = 1, #fields, 2 do
-  local name = string.match(fields[index], "^beat:(.*)$")
-  if name then
+  if string.sub(fields[index], 1, #key.beat) == key.beat then
+    local name = string.sub(fields[index], #key.beat + 1)
     local consumer = consumers[name] or {idle = math.huge, pending = 0}
     consumer.idle = math.min(consumer.idle, now - (whole(fields[index + 1]) or 0))
     consumers[name] = consumer
@@ -35,7 +35,7 @@ for name, consumer in pairs(consumers) do
   -- With its consumer Redis would forget what that one holds.
   if consumer.pending == 0 and (name == leaver or consumer.idle > silence) then
     redis.call("XGROUP", "DELCONSUMER", history, group, name)
-    redis.call("HDEL", account, "beat:" .. name)
+    redis.call("HDEL", account, key.beat .. name)
     removed = removed + 1
   end
 end

@@ -20,13 +20,20 @@ local function named(flat)
   return values
 end
 
--- A task comes to rest where a move ends. A failure that is retried passes through its state: the next entry is of
--- the same script, and so of the same millisecond.
+-- Whether the second of two entries is a further step of the same move, and not what somebody asked for later: a retry
+-- by the policy, the way back to the queue of a task that was handed back, the end of one submitted behind a failure.
+local function is_of_same_move(entry, after)
+  if after.task ~= entry.task or after.from ~= entry.to then return false end
+  return after.actor == BY_POLICY
+    or entry.event == Event.SUSPEND and entry.from == State.PROCESSING
+    or entry.event == Event.SUBMIT and after.event == Event.CANCEL and after.reason == Reason.DEPENDENCY
+end
+
+-- A task comes to rest where a move ends. The entries of a move stand next to each other, since one script appends
+-- them, and a purge removes none before those of the steps that led to it.
 local function passes_through(id, entry)
-  if not FINAL[entry.to] and entry.to ~= State.PAUSED then return false end
-  local following = redis.call("XRANGE", history, "(" .. id, string.match(id, "^%d+"), "COUNT", 1)[1]
-  local after = following and named(following[2])
-  return after and after.task == entry.task and after.from == entry.to
+  local following = redis.call("XRANGE", history, "(" .. id, "+", "COUNT", 1)[1]
+  return following and is_of_same_move(entry, named(following[2]))
 end
 
 local function is_wanted(id, entry)
@@ -90,7 +97,7 @@ local stream, seen = named(redis.call("XINFO", "STREAM", history)), counts[1] an
 local is_at_end = number < most
 local now_seen = settle(seen and seen + number, is_at_end, stream["entries-added"])
 -- Redis 7.0 notes a consumer only when it gets something, so each tells by itself that it is alive.
-redis.call("HSET", account, "beat:" .. consumer, clock())
+redis.call("HSET", account, key.beat .. consumer, clock())
 if now_seen and now_seen ~= seen then redis.call("HSET", account, "seen", now_seen) end
 if missed > 0 then redis.call("HINCRBY", account, "missed", missed) end
 return {is_at_end and "caught_up" or "more", stream["last-generated-id"], unpack(handed)}

@@ -13,6 +13,7 @@ from importlib.resources import files
 
 from ..statemachine import (
     ALREADY,
+    BY_POLICY,
     FINAL,
     INITIAL,
     LOSSES,
@@ -85,6 +86,7 @@ def prelude(names: Mapping[str, str]) -> str:
             _local("WAITING_FOR_TIME", _set(WAITING_FOR_TIME)),
             _local("LOSSES", _set(LOSSES)),
             _local("BUDGETS", BUDGETS),
+            f"local BY_POLICY = {_quote(BY_POLICY)}",
             f"local POLICY = {{{', '.join(_policy_fields())}}}",
             f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
             f"local WAKE_HINTS = {WAKE_HINTS}",

@@ -21,17 +21,17 @@ local function at_most_its_fields(count, name)
   return math.min(count, redis.call("HLEN", name))
 end
 
--- Deletes the last entries that a record names, as many as this call may. Returns how many of them are left, or nil
--- and what is wrong with their ids.
-local function delete_entries(name, count)
+-- Deletes the entries from `first` to `count` that a record names, the oldest first, as many as this call may: a reader
+-- finds no step without those that followed it. Returns the first one left, or nil and what is wrong with their ids.
+local function delete_entries(name, first, count)
   local fields, ids = {}, {}
-  for number = math.max(1, count - budget + 1), count do fields[#fields + 1] = "h" .. number end
-  if #fields == 0 then return count end
+  for number = first, math.min(count, first + budget - 1) do fields[#fields + 1] = "h" .. number end
+  if #fields == 0 then return first end
   for _, id in ipairs(redis.call("HMGET", name, unpack(fields))) do ids[#ids + 1] = id or nil end
   local outcome = #ids > 0 and redis.pcall("XDEL", key.history, unpack(ids))
   if type(outcome) == "table" then return nil, damaged(name .. " ids of entries", "ids of a stream", outcome.err) end
   budget = budget - #fields
-  return count - #fields
+  return first + #fields
 end
 
 -- Goes on with what earlier calls left over.
@@ -39,13 +39,14 @@ local function clear_leftovers(problems)
   local left = redis.call("LINDEX", key.leftovers, 0)
   while left and budget > 0 do
     local name = key.leftover .. left
-    local damage, count = check_types({{name, "hash"}}), 0
+    local damage, first, count = check_types({{name, "hash"}}), 1, 0
     if not damage then
-      count = whole(redis.call("HGET", name, "entries") or "") or 0
-      count, damage = delete_entries(name, at_most_its_fields(count, name))
+      local values = redis.call("HMGET", name, "entries", "deleted_to")
+      count = at_most_its_fields(whole(values[1] or "") or 0, name)
+      first, damage = delete_entries(name, (whole(values[2] or "") or 0) + 1, count)
     end
-    if not damage and count > 0 then
-      redis.call("HSET", name, "entries", count)
+    if not damage and first <= count then
+      redis.call("HSET", name, "deleted_to", first - 1)
       return
     end
     redis.call("LPOP", key.leftovers)
@@ -64,7 +65,7 @@ local function remove_record(task, now)
   local name = key.task .. task.id
   local count = at_most_its_fields(task.entries, name)
   if count <= budget then
-    local _, damage = delete_entries(name, count)
+    local _, damage = delete_entries(name, 1, count)
     if damage then return damage end
     redis.call("UNLINK", name)
   else

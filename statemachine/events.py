@@ -50,5 +50,9 @@ class Reason(StrEnum):
     REPAIR = "repair"
 
 
+BY_POLICY = "policy"
+"""The actor of steps that nobody asks for: what a task's policy makes of the end of an attempt, in the same move."""
+
+
 LOSSES = frozenset({Reason.CRASHED, Reason.HEARTBEAT_LOST, Reason.WORKER_LOST})
 """Reasons that use up `max_losses`: the attempt ended because a process died, not by its own doing."""

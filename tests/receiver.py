@@ -1,9 +1,10 @@
 """A receiver of webhooks on the loopback, which answers as it is told."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -46,3 +47,22 @@ def receiving() -> Iterator[Receiver]:
         yield receiver
         server.shutdown()
         thread.join()
+
+
+@contextmanager
+def nonsense() -> Iterator[str]:
+    """Answer one request with what is no HTTP; yield the address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=_answer_nonsense, args=[server], daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def _answer_nonsense(server: socket.socket) -> None:
+    with suppress(OSError):
+        client, _ = server.accept()
+        with client:
+            client.recv(1 << 16)
+            client.sendall(b"what?\r\n\r\n")

@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ...statemachine import State
+from ...statemachine import BY_POLICY, State
 from ..client import Client, Submitted
 from ..model import Task
 from .lazy import Failed
@@ -63,6 +63,6 @@ def _bar() -> Generator[Callable[[Task], None]]:
 
 
 def _ending(client: Client, task: Task) -> str:
-    told = [entry.message for entry in client.history(task.id) if entry.message and entry.actor != "policy"]
+    told = [entry.message for entry in client.history(task.id) if entry.message and entry.actor != BY_POLICY]
     why = last_line(task.error) or (told[-1] if told else task.reason) or ""
     return f"the task ended in {task.state}" + (f": {clean(why)}" if why else "")

@@ -50,6 +50,7 @@ _GROUPS = [
     Column("OLDEST", right=True),
     Column("PARKED", right=True),
     Column("MISSED", right=True),
+    Column("PROBLEM"),
 ]
 
 
@@ -66,7 +67,7 @@ def _row(group: GroupStatus) -> list[str]:
         str(group.parked),
         str(group.missed),
     ]
-    return [group.name, *counts]
+    return [group.name, *counts, group.problem]
 
 
 @listeners.command("parked", short_help="List what a handler could not handle.")
@@ -81,12 +82,18 @@ def show_parked(session: Session, group: str, as_json: bool) -> None:
     \b
     Example: ghostless listeners parked listener:page_on_call
     """
-    parked = session.client.listeners.parked(group)
+    parked, damaged = session.client.listeners.parked(group)
     if as_json:
-        print_json({"group": group, "parked": [each.to_dict() for each in parked]})
-        return
-    now = session.now() if parked else 0
-    show_table(_PARKED, [_parked_row(each, now) for each in parked], empty="nothing is parked here")
+        print_json({"group": group, "parked": [each.to_dict() for each in parked], "damaged": damaged})
+    else:
+        now = session.now() if parked else 0
+        show_table(_PARKED, [_parked_row(each, now) for each in parked], empty="nothing is parked here")
+    if damaged:
+        raise Failed(_cannot_be_read(damaged))
+
+
+def _cannot_be_read(damaged: Sequence[str]) -> str:
+    return f"{len(damaged)} parked entries cannot be read; the newest is {damaged[0]}"
 
 
 _PARKED = [
@@ -120,15 +127,17 @@ def replay(session: Session, group: str, entries: Sequence[str], everything: boo
     """
     if bool(entries) == everything:
         raise click.UsageError("name the entries, or give --all")
-    again, gone = session.client.listeners.replay(group, None if everything else entries)
+    again, gone, damaged = session.client.listeners.replay(group, None if everything else entries)
     if as_json:
-        print_json({"group": group, "replayed": again, "gone": gone})
+        print_json({"group": group, "replayed": again, "gone": gone, "damaged": damaged})
     else:
         click.echo(f"to be tried again: {len(again)}")
-    unknown = set(entries) - {*again, *gone}
-    if gone or unknown:
-        purged = [f"{entry} (its task was purged)" for entry in gone]
-        raise Failed(f"not to be tried again: {', '.join([*purged, *(f'{one} (not parked)' for one in unknown)])}")
+    problems = [f"{entry} (its task was purged)" for entry in gone]
+    problems += [f"{entry} (not parked)" for entry in sorted(set(entries) - {*again, *gone})]
+    if damaged:
+        problems.append(_cannot_be_read(damaged))
+    if problems:
+        raise Failed(f"not to be tried again: {', '.join(problems)}")
 
 
 @listeners.command("create", short_help="Let a group begin before its first listener.")

@@ -52,7 +52,8 @@ def _listeners(groups: Sequence[GroupStatus]) -> str:
         return ""
     parked, missed = sum(group.parked for group in groups), sum(group.missed for group in groups)
     behind = duration(max(group.behind for group in groups))
-    return f"{len(groups)} groups, at most {behind} behind, {parked} parked, {missed} missed"
+    problems = "".join(f"; {group.problem}" for group in groups if group.problem)
+    return f"{len(groups)} groups, at most {behind} behind, {parked} parked, {missed} missed{problems}"
 
 
 # Queues

@@ -109,7 +109,7 @@ def test_what_happens_while_no_listener_runs_is_not_lost(
     assert_clean(client, fleet, *before, *ids)
 
 
-def test_a_listener_that_is_killed(listener: Start, client: Client, tmp_path: Path) -> None:
+def test_a_listener_that_is_killed(listener: Start, client: Client, fleet: Fleet, tmp_path: Path) -> None:
     """Two share the work; when one is killed in a handler, the other does that again, within a lease, and the rest."""
     first, second = listener(), listener()
     ids = submit(client, *["slow"] * 6)
@@ -123,6 +123,7 @@ def test_a_listener_that_is_killed(listener: Start, client: Client, tmp_path: Pa
     eventually_idle(client)
     begun = tasks(tmp_path, "begun")
     assert len(begun) - len(ids) <= 2, "again only what was being done"
+    assert_clean(client, fleet, *ids)
 
 
 def test_a_listener_that_is_stopped(listener: Start, client: Client, fleet: Fleet, tmp_path: Path) -> None:
@@ -141,9 +142,10 @@ def test_a_listener_that_is_stopped(listener: Start, client: Client, fleet: Flee
     second.send_signal(signal.SIGINT)
     assert second.wait(timeout=10) == 0
     assert second.pid not in listening(client), "who leaves and holds nothing leaves no trace"
+    assert_clean(client, fleet, *ids)
 
 
-def test_a_listener_that_was_frozen(listener: Start, client: Client, tmp_path: Path) -> None:
+def test_a_listener_that_was_frozen(listener: Start, client: Client, fleet: Fleet, tmp_path: Path) -> None:
     """What it held is done by another after a lease; when it comes back it goes on, and takes nothing back."""
     first = listener()
     ids = submit(client, *["slow"] * 3)
@@ -157,6 +159,7 @@ def test_a_listener_that_was_frozen(listener: Start, client: Client, tmp_path: P
     eventually_idle(client)
     assert first.poll() is None
     assert all(tasks(tmp_path, "done").count(task_id) <= 2 for task_id in ids)
+    assert_clean(client, fleet, *ids, *more)
 
 
 POISONS = {
@@ -179,7 +182,7 @@ def test_handlers_that_never_succeed(listener: Start, client: Client, fleet: Fle
     assert statuses(client)[ACT].parked < len(POISONS), "another handler did not wait for this one"
     eventually_done(tmp_path, [good, better], seconds=30)
     eventually(lambda: expect(statuses(client)[ACT].parked == len(POISONS)), seconds=40)
-    parked = {each.entry.task: each for each in client.listeners.parked(ACT)}
+    parked = {each.entry.task: each for each in client.listeners.parked(ACT)[0]}
     for task_id, said in zip(poisons, POISONS.values(), strict=True):
         assert ("SUBMIT", 2) == (parked[task_id].entry.event, parked[task_id].begun)
         assert said in parked[task_id].error
@@ -194,7 +197,7 @@ def test_handlers_that_never_succeed(listener: Start, client: Client, fleet: Fle
     assert_clean(client, fleet, *ids)
 
 
-def test_an_entry_that_kills_its_listener(listener: Start, client: Client, tmp_path: Path) -> None:
+def test_an_entry_that_kills_its_listener(listener: Start, client: Client, fleet: Fleet, tmp_path: Path) -> None:
     """As many listeners as it has tries die of it, and the next one parks it; what waited behind it is done."""
     running = listener()
     poison, *good = submit(client, "kills", "", "")
@@ -204,8 +207,9 @@ def test_an_entry_that_kills_its_listener(listener: Start, client: Client, tmp_p
     eventually(lambda: expect(statuses(client)[ACT].parked == 1), seconds=15)
     eventually_done(tmp_path, good)
     assert running.poll() is None
-    assert "died" in client.listeners.parked(ACT)[0].error
+    assert "died" in client.listeners.parked(ACT)[0][0].error
     assert tasks(tmp_path, "begun").count(poison) == 2
+    assert_clean(client, fleet, poison, *good)
 
 
 def test_redis_that_comes_and_goes(
@@ -256,6 +260,7 @@ def test_tasks_that_are_purged_before_a_listener_comes_back(
     assert overview.wait(timeout=20) == 0
     shown = json.loads(sorted(tmp_path.glob("*-listeners.log"), key=lambda log: log.stat().st_mtime)[-1].read_text())
     assert [missed] == [group["missed"] for group in shown["listeners"] if group["name"] == ACT]
+    assert_clean(client, fleet, *held, *unseen, *ids)
 
 
 def test_alerts_need_no_handlers(client: Client, fleet: Fleet, server: RedisServer) -> None:

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+from faults import listener_operations
 from faults import step_scenes as before
 from faults.step_scenes import end, params_of
 from faults.steps import ANY, NEVER, Operation
@@ -307,4 +308,5 @@ OPERATIONS = (
         is_costly=True,
         counts_from=b"EVALSHA",
     ),
+    *listener_operations.OPERATIONS,
 )

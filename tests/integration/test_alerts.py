@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 from ghostless.jobs import alerts
 from ghostless.jobs.alerts import AlertNotSent, timeouts, worker_lost
 from ghostless.jobs.client import Client
+from ghostless.jobs.failure import describe_error
 from ghostless.jobs.model import Entry
 from ghostless.jobs.settings import Settings
 from ghostless.statemachine import Reason
-from receiver import Receiver, receiving
+from receiver import Receiver, nonsense, receiving
 from redis import Redis
 
 HOUR = 1_796_000_000_000
@@ -78,6 +80,40 @@ def test_an_alert_that_was_not_taken_is_sent_again_by_the_next_try(
     assert 1 == len(receiver.bodies), "this one is spoken of by the first"
     worker_lost(lost, client)
     assert 2 == len(receiver.bodies)
+
+
+@pytest.mark.parametrize(
+    ("number", "place"),
+    list(enumerate(["http://s3cret:80x/", "http://s3cret/a b", "http://s3cret/\x01", "NONSENSE/s3cret"])),
+)
+def test_a_place_that_fails_oddly_keeps_no_other_from_its_alert(
+    number: int, place: str, client: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address that cannot be used, or an answer that is no HTTP: the others are told, and the address is not."""
+    others: list[str] = []
+    monkeypatch.setattr(alerts, "_notify", lambda other, _title, _text: others.append(other))
+    with nonsense() as odd:
+        webhook = place.replace("NONSENSE", odd)
+        both = Client(replace(client.settings, alert_webhook=webhook, alerts=("json://other",)), client.store.redis)
+        with pytest.raises(AlertNotSent, match="not reached") as caught:
+            worker_lost(timeout(4, Reason.WORKER_LOST, 100 + number), both)
+    assert ["json://other"] == others
+    assert "s3cret" not in describe_error(caught.value, "", "", retryable=True)["error"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_service_of_apprise_that_breaks_is_a_failure(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told without what it says, which may be the address."""
+
+    class Broken:
+        def add(self, address: str) -> bool:
+            raise KeyError(address)
+
+    monkeypatch.setattr(alerts, "import_module", lambda _name: SimpleNamespace(Apprise=Broken))
+    nowhere = Client(replace(client.settings, alert_webhook="", alerts=("odd://s3cret",)), client.store.redis)
+    with pytest.raises(AlertNotSent, match="could not send to odd: KeyError") as caught:
+        worker_lost(timeout(5, Reason.WORKER_LOST, 10), nowhere)
+    assert "s3cret" not in describe_error(caught.value, "", "", retryable=True)["error"]
 
 
 def test_a_receiver_that_is_not_there_is_a_failure(client: Client) -> None:

@@ -53,7 +53,17 @@ def test_nobody_listens_yet(cli: Cli) -> None:
 def test_how_the_groups_stand(cli: Cli, parked: str) -> None:
     """One line a group; programs get the same as JSON, from here and from the overview."""
     titles, row = cli("listeners").stdout.splitlines()
-    assert ["GROUP", "LISTENERS", "UNREAD", "BEHIND", "PENDING", "OLDEST", "PARKED", "MISSED"] == titles.split()
+    assert [
+        "GROUP",
+        "LISTENERS",
+        "UNREAD",
+        "BEHIND",
+        "PENDING",
+        "OLDEST",
+        "PARKED",
+        "MISSED",
+        "PROBLEM",
+    ] == titles.split()
     assert [GROUP, "1", "1"] == row.split()[:3]
     assert ["0", "-", "1", "0"] == row.split()[-4:]
     [told] = json.loads(cli("listeners", "list", "--json").stdout)["listeners"]
@@ -77,7 +87,7 @@ def test_parked_entries_are_tried_again(cli: Cli, parked: str) -> None:
     """By name or all; what is not parked is told, with exit code 1."""
     result = cli("listeners", "replay", GROUP, "1-1")
     assert (1, "Error: not to be tried again: 1-1 (not parked)\n") == (result.exit_code, result.stderr)
-    assert {"group": GROUP, "replayed": [parked], "gone": []} == json.loads(
+    assert {"group": GROUP, "replayed": [parked], "gone": [], "damaged": []} == json.loads(
         cli("listeners", "replay", GROUP, parked, "--json").stdout
     )
     assert "to be tried again: 0" in cli("listeners", "replay", GROUP, "--all").stdout
@@ -91,6 +101,22 @@ def test_what_was_purged_is_told(cli: Cli, parked: str, redis: Redis) -> None:
     result = cli("listeners", "replay", GROUP, "--all")
     assert (1, f"Error: not to be tried again: {parked} (its task was purged)\n") == (result.exit_code, result.stderr)
     assert parked in cli("listeners", "parked", GROUP).stdout
+
+
+def test_damage_is_told_beside_what_is_well(cli: Cli, parked: str, redis: Redis) -> None:
+    """What can be read is shown and tried again; the exit code says that something is wrong."""
+    keys = scene(redis).keys
+    redis.lpush(keys.parked_entries(GROUP), "nonsense")
+    redis.hset(keys.listener(GROUP), "missed", "many")
+    assert "field missed: expected a whole number" in cli("listeners").stdout
+    assert "field missed: expected a whole number" in cli("stats").stdout
+    shown = cli("listeners", "parked", GROUP)
+    assert (1, True) == (shown.exit_code, "1 parked entries cannot be read" in shown.stderr)
+    assert parked in shown.stdout
+    result = cli("listeners", "replay", GROUP, "--all", "--json")
+    assert 1 == result.exit_code
+    told = json.loads(result.stdout)
+    assert ([parked], 1) == (told["replayed"], len(told["damaged"]))
 
 
 def test_groups_are_created_and_removed(cli: Cli, parked: str) -> None:

@@ -117,8 +117,8 @@ def test_an_entry_that_fails_each_time_is_parked(stage: Scene, lane: Lane, proce
     process.ends = lambda _entry: Outcome("no", f"Traceback {len(process.called)}")
     stage.store.submit(submission())
     groups = Groups(stage.redis, Settings())
-    run_until(lane, lambda: bool(groups.parked(GROUP)))
-    [parked] = groups.parked(GROUP)
+    run_until(lane, lambda: bool(groups.parked(GROUP)[0]))
+    [parked], _ = groups.parked(GROUP)
     assert (3, "Traceback 3") == (parked.begun, parked.error)
     assert 0 == stage.redis.xpending(stage.keys.history, GROUP)["pending"]
 

@@ -8,7 +8,7 @@ from ghostless.jobs.errors import CorruptRecord, GroupNotFound, RedisFull
 from ghostless.jobs.groups import BEGINNING, PARKED_MOST, Groups
 from ghostless.jobs.model import Entry
 from ghostless.jobs.settings import Settings
-from ghostless.statemachine import Event, Policy, State
+from ghostless.statemachine import Event, State
 from helpers import eventually
 from redis import Redis
 from scripts.seeding import Scene, finish, make_outdated, put, scene, submission
@@ -116,26 +116,6 @@ def test_what_is_not_wanted_is_done_with_at_once(stage: Scene, consumer: Named) 
     heard = consumer().listen((Event.START, State.SUCCESS), 9)
     assert ["START", "COMPLETE"] == events(heard)
     assert 2 == pending(stage)
-
-
-@pytest.mark.parametrize(("retries", "wanted"), [(0, ["FAIL"]), (3, [])])
-def test_a_state_stands_for_coming_to_rest_there(
-    stage: Scene, consumer: Named, retries: int, wanted: list[str]
-) -> None:
-    """A failure that is retried passes through FAILED; the event FAIL tells of each."""
-    put(stage, State.PROCESSING, Policy(max_retries=retries))
-    finish(stage, Event.FAIL)
-    assert wanted == events(consumer().listen((State.FAILED,), 9))
-    Groups(stage.redis, Settings()).create("all", BEGINNING)
-    every = Consumer(Groups(stage.redis, Settings()), "all", "c", 60.0).listen((Event.FAIL,), 9)
-    assert ["FAIL"] == events(every)
-
-
-def test_a_shutdown_is_no_pause(stage: Scene, consumer: Named) -> None:
-    """A task that is handed back passes through PAUSED without coming to rest."""
-    put(stage, State.PROCESSING)
-    finish(stage, Event.SUSPEND)
-    assert [] == events(consumer().listen((State.PAUSED,), 9))
 
 
 def test_what_was_not_renewed_for_a_lease_is_taken_over(stage: Scene, consumer: Named) -> None:
@@ -254,11 +234,11 @@ def test_what_is_parked_is_shown_and_tried_again(stage: Scene, groups: Groups, c
     stage.store.submit(submission())
     entry = parked_entry(groups, consumer())
     assert 0 == pending(stage)
-    [parked] = groups.parked(GROUP)
+    [parked], _ = groups.parked(GROUP)
     assert (entry, 8, "Traceback\nValueError: no") == (parked.entry, parked.begun, parked.error)
-    assert ([], []) == groups.replay(GROUP, ["1-1"])
-    assert ([entry.id], []) == groups.replay(GROUP)
-    assert [] == groups.parked(GROUP)
+    assert ([], [], []) == groups.replay(GROUP, ["1-1"])
+    assert ([entry.id], [], []) == groups.replay(GROUP)
+    assert ([], []) == groups.parked(GROUP)
     heard = consumer("two").listen(EVERYTHING, 9)
     assert heard
     assert [(entry, 0)] == [(handed.entry, handed.begun) for handed in heard.handed]
@@ -270,8 +250,8 @@ def test_what_was_purged_cannot_be_tried_again(stage: Scene, groups: Groups, con
     entry = parked_entry(groups, consumer())
     make_outdated(stage)
     stage.store.purge()
-    assert ([], [entry.id]) == groups.replay(GROUP)
-    assert [entry] == [parked.entry for parked in groups.parked(GROUP)]
+    assert ([], [entry.id], []) == groups.replay(GROUP)
+    assert [entry] == [parked.entry for parked in groups.parked(GROUP)[0]]
 
 
 def test_parked_entries_are_bounded(stage: Scene, groups: Groups, consumer: Named) -> None:

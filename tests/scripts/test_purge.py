@@ -151,15 +151,20 @@ def add_entries(stage: Scene, number: int) -> None:
 
 
 def test_a_long_history_goes_in_steps(backend: Redis) -> None:
-    """The task is purged at once, its entries a thousand a call; the watchdog hears that there is more to do."""
+    """The task is purged at once, its entries a thousand a call; the watchdog hears that there is more to do.
+
+    The oldest go first, so that a reader never finds a step without those that followed it.
+    """
     stage = scene(backend)
     put(stage, State.CANCELLED)
     add_entries(stage, 2500)
     make_outdated(stage)
+    ids = [entry_id for entry_id, _ in backend.xrange(stage.keys.history)]
     left, swept = [], []
     for _ in range(4):
         swept.append(stage.store.purge())
         left.append(backend.xlen(stage.keys.history))
+        assert ids[len(ids) - left[-1] :] == [entry_id for entry_id, _ in backend.xrange(stage.keys.history)]
         assert [] == audit(backend, stage.keys, [ID])
     assert [1, 0, 0, 0] == [step.moved for step in swept]
     assert [2502, 1502, 502, 0] == left
@@ -172,7 +177,7 @@ def test_what_is_left_over_makes_way_for_others(redis: Redis) -> None:
     stage = scene(redis)
     put(stage, State.CANCELLED)
     add_entries(stage, 1500)
-    redis.hset(stage.keys.task(ID), "h7", "no id")
+    redis.hset(stage.keys.task(ID), "h1200", "no id")
     make_outdated(stage)
     stage.store.purge()
     stage.store.submit(submission("t2"))

@@ -48,6 +48,14 @@ WRONG = [
     *(("handlers", value) for value in ("my-handlers", "a..b")),
     *(("alerts", value) for value in ("ops@example.com", "json://host secret")),
     *(("alert_webhook", value) for value in ("example.com", "ftp://host/", "https:///path", "https://a b")),
+    *(
+        ("alert_webhook", value)
+        for value in ("http://host:80x/", "http://host:99999/", "http://host:0/", "http://:80/")
+    ),
+    *(
+        ("alert_webhook", value)
+        for value in ("http://[::1/", "http://me:word@host/", "http://host/\x01", "http://höst/")
+    ),
     *(("alert_timeouts", value) for value in ("", "-1", "1.5")),
     *(("alert_window", value) for value in (*NO_NUMBER, "0")),
     *(("horse", value) for value in ("", "Fork", "thread")),

@@ -108,6 +108,20 @@ def test_sigterm_once_and_twice(serving: Callable[..., None], client: Client, fl
     assert_clean(client, fleet, *ids, waiting)
 
 
+def test_the_drain_of_the_command_line(client: Client, fleet: Fleet, tmp_path: Path) -> None:
+    """`--drain` counts before GHOSTLESS_DRAIN: when it is over the running task is handed back."""
+    fleet.environment["GHOSTLESS_DRAIN"] = "60"
+    publish(fleet)
+    worker = fleet.start("worker", "default", "--tasks", "lifecycle", "--drain", "0.5")
+    task_id = client.submit("life.steps", {"trace": f"{tmp_path}/trace", "count": 10_000}).task_id
+    running(tmp_path / "trace")
+    worker.terminate()
+    assert worker.wait(timeout=20) == 0
+    assert re.search(rf"draining: task {task_id} has 0\.\d s", fleet.logs())
+    assert story(client, task_id) == ["SUBMIT", "START", "SUSPEND", "RESUME"]
+    assert_clean(client, fleet, task_id)
+
+
 def assert_draining(client: Client, fleet: Fleet, held: str, waiting: str) -> None:
     """Check that the only worker says everywhere that it drains."""
     member, *others = client.workers()

@@ -1,0 +1,27 @@
+"""`ghostless` with a kernel whose count of processes killed for memory is a file of a test's.
+
+`python -m faked_kernel ...` takes the same arguments. The count is $FAKED_ROOT/proc/vmstat, as jobs/memory.py looks
+for it where no cgroup has one.
+"""
+
+import os
+from functools import partial
+from pathlib import Path
+
+from ghostless.jobs import horse_process
+from ghostless.jobs.cli import main
+from ghostless.jobs.memory import MemoryWatch
+
+
+def count(kills: int) -> None:
+    """Let the kernel have killed so many processes."""
+    (_root() / "proc/vmstat").write_text(f"nr_free_pages 123\noom_kill {kills}\n")
+
+
+def _root() -> Path:
+    return Path(os.environ["FAKED_ROOT"])
+
+
+if __name__ == "__main__":
+    horse_process.MemoryWatch = partial(MemoryWatch, _root())  # type: ignore[assignment, misc]
+    main()

@@ -13,15 +13,6 @@ from ghostless.jobs.cli import main
 from ghostless.jobs.memory import MemoryWatch
 
 
-def count(kills: int) -> None:
-    """Let the kernel have killed so many processes."""
-    (_root() / "proc/vmstat").write_text(f"nr_free_pages 123\noom_kill {kills}\n")
-
-
-def _root() -> Path:
-    return Path(os.environ["FAKED_ROOT"])
-
-
 if __name__ == "__main__":
-    horse_process.MemoryWatch = partial(MemoryWatch, _root())  # type: ignore[assignment, misc]
+    horse_process.MemoryWatch = partial(MemoryWatch, Path(os.environ["FAKED_ROOT"]))  # type: ignore[assignment, misc]
     main()

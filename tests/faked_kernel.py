@@ -12,7 +12,6 @@ from ghostless.jobs import horse_process
 from ghostless.jobs.cli import main
 from ghostless.jobs.memory import MemoryWatch
 
-
 if __name__ == "__main__":
     horse_process.MemoryWatch = partial(MemoryWatch, Path(os.environ["FAKED_ROOT"]))  # type: ignore[assignment, misc]
     main()

@@ -44,7 +44,7 @@ MISFITS = 3
 
 DOUBLED = 0.5
 """Seconds within which a second signal is the first one again: who stops every process stops the pool too, which
-passes the signal on. rq does alike."""
+passes the signal on. rq does alike, within a whole second."""
 
 Taken = tuple[Any, Queue]
 """What rq's loop passes on: a claimed task or a plain job, and its queue."""

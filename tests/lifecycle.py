@@ -98,6 +98,14 @@ def talk(ctx: Context, lines: int) -> None:
     sys.stdout.write("\n")
 
 
+@task("life.count", **QUICK)
+def count(ctx: Context, lines: int, end: Path) -> None:
+    """Print numbers, one a line, and wait until a file is there."""
+    print(*range(lines), sep="\n")
+    while not end.exists():
+        time.sleep(0.02)
+
+
 @task("life.litter", **QUICK)
 def litter(ctx: Context) -> list[int]:
     """Leave an alarm, a signal mask, a child, an orphan and a child in a session of its own behind."""

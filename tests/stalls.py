@@ -58,7 +58,12 @@ def hold(ctx: Context, how: Literal["child", "stubborn", "wait"]) -> int:
     return os.getpid()
 
 
-Death = Literal["kill", "segfault", "abort", "exit", "sys.exit", "limit", "hoard"]
+def _killed_for_memory() -> None:
+    Path(os.environ["FAKED_ROOT"], "proc/vmstat").write_text("oom_kill 1\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+Death = Literal["kill", "segfault", "abort", "exit", "sys.exit", "limit", "hoard", "counted"]
 
 
 @task("die", max_losses=0, max_retries=0)
@@ -73,6 +78,7 @@ def die(ctx: Context, how: Death) -> None:
         "sys.exit": lambda: sys.exit(3),
         "limit": _limited,
         "hoard": lambda: _hoard(1 << 20),
+        "counted": _killed_for_memory,
     }
     deaths[how]()
 

@@ -1,7 +1,9 @@
 """Processes that stand still for longer than the lease and come back: what they still say is refused, and counted."""
 
+import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,9 +12,9 @@ from typing import Any
 import pytest
 from fleet import Fleet, horse_of
 from ghostless.jobs.client import Client
-from helpers import eventually
+from helpers import eventually, expect
 
-from .conftest import assert_clean, assert_gone, attempts_in, ended, owner, running
+from .conftest import assert_clean, assert_gone, attempts_in, ended, owner, publish, running
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +55,31 @@ def test_frozen_owners(serving: Callable[..., None], client: Client, fleet: Flee
     assert_clean(client, fleet, *ids)
 
 
+def test_all_that_an_old_attempt_says_is_refused(client: Client, fleet: Fleet, trace: Path, end: Path) -> None:
+    """Frozen until another attempt runs, it tries each write: all are refused and counted, none leaves a byte."""
+    publish(fleet)
+    task_id = client.submit("life.freezable", {"trace": str(trace), "end": str(end)}).task_id
+    old = fleet.spawn([sys.executable, "-m", "old_attempt", "life.freezable", str(fleet.folder)])
+    eventually(lambda: expect((fleet.folder / "taken").exists()), seconds=20)
+    old.send_signal(signal.SIGSTOP)
+    fleet.watchdog()
+    fleet.worker("default", tasks="lifecycle")
+    running(trace, 2)
+    eventually(lambda: assert_all_is_told(client, task_id))
+    before = data_of(client, task_id)
+    assert stale_writes(client) == 0
+    (fleet.folder / "go").touch()
+    old.send_signal(signal.SIGCONT)
+    assert old.wait(timeout=20) == 0
+    kinds = ("progress", "log", "checkpoint", "stage", "lease", "result", "error")
+    assert json.loads((fleet.folder / "answers").read_text()) == dict.fromkeys(kinds, "stale")
+    assert stale_writes(client) == len(kinds)
+    assert data_of(client, task_id) == before
+    end.touch()
+    assert ended(client, task_id, "SUCCESS").result == "attempt 2"
+    assert_clean(client, fleet, task_id)
+
+
 def data_of(client: Client, task_id: str) -> dict[str, Any]:
     """Return all that Redis holds about a task, but for its lease."""
     redis, keys = client.store.redis, client.store.keys
@@ -67,7 +94,7 @@ def data_of(client: Client, task_id: str) -> dict[str, Any]:
 def assert_all_is_told(client: Client, task_id: str) -> None:
     """Check that the last that the second attempt has to say is in Redis."""
     data = data_of(client, task_id)
-    assert (data["task"]["progress"], data["checkpoint"], data["log"][-1]) == ("0.5", '"second"', "second")
+    assert (data["task"].get("progress"), data["checkpoint"], data["log"][-1:]) == ("0.5", '"second"', ["second"])
 
 
 def stale_writes(client: Client) -> int:

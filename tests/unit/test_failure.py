@@ -17,6 +17,9 @@ def retire(error: BaseException) -> str:
         ("cudaErrorLaunchFailure: unspecified launch failure", True),
         ("HIP error: invalid device function", True),
         ("CUDA out of memory. Tried to allocate 2.00 GiB", False),
+        ("CUDA error: out of memory", False),
+        ("INTERNAL: CUDA_ERROR_OUT_OF_MEMORY", False),
+        ("cudaErrorMemoryAllocation: out of memory", False),
         ("no such file", False),
     ],
 )

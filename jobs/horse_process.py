@@ -22,7 +22,7 @@ from .frames import Channel, FrameError
 from .launch import Launch, spawn
 from .memory import MemoryWatch
 from .output import Output
-from .processes import end, offspring
+from .processes import end, offspring, signal_name
 
 SEND_TIMEOUT = 5
 """Seconds that a horse may leave a frame unread before it counts as broken."""
@@ -233,7 +233,7 @@ class Horse:
             return f"exit code {code}"
         ran_out = -code == signal.SIGKILL and self._memory.has_struck()
         hint = ", probably out of memory: the kernel has just killed a process for that" if ran_out else ""
-        return f"signal {-code} ({signal.Signals(-code).name}){hint}"
+        return f"signal {-code} ({signal_name(-code)}){hint}"
 
 
 def _not_loaded(module: str, traceback: str) -> HorseBroken:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -9,6 +10,13 @@ from pathlib import Path
 import psutil
 
 Processes = set[psutil.Process]
+
+_SIGNALS = {number.value: number.name for number in signal.Signals}
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; most real-time signals have only a description."""
+    return _SIGNALS.get(number) or signal.strsignal(number) or "unknown"
 
 
 def offspring(pid: int) -> Processes:

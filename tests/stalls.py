@@ -63,7 +63,7 @@ def _killed_for_memory() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-Death = Literal["kill", "segfault", "abort", "exit", "sys.exit", "limit", "hoard", "counted"]
+Death = Literal["kill", "segfault", "abort", "real-time signal", "exit", "sys.exit", "limit", "hoard", "counted"]
 
 
 @task("die", max_losses=0, max_retries=0)
@@ -74,6 +74,7 @@ def die(ctx: Context, how: Death) -> None:
         "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "segfault": lambda: ctypes.string_at(0),
         "abort": os.abort,
+        "real-time signal": lambda: os.kill(os.getpid(), 40),
         "exit": lambda: os._exit(3),
         "sys.exit": lambda: sys.exit(3),
         "limit": _limited,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..processes import signal_name
 from . import leash
 
 TAIL = 12
@@ -68,7 +69,7 @@ class Child:
         code = self._process.poll()
         if code is None:
             return "is not ready in time"
-        return f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}" if code >= 0 else f"was ended by {signal_name(-code)}"
 
 
 class Leash:

@@ -90,6 +90,7 @@ def test_a_dying_handler(
         "kill": ("crashed", SIGKILL),
         "segfault": ("crashed", "died: signal 11 (SIGSEGV)"),
         "abort": ("crashed", "died: signal 6 (SIGABRT)"),
+        "real-time signal": ("crashed", "died: signal 40 (Real-time signal 6)"),
         "exit": ("crashed", "died: exit code 3"),
         "sys.exit": ("crashed", "SystemExit: 3"),
         "limit": ("exception", LIMIT),
@@ -103,7 +104,7 @@ def test_a_dying_handler(
     begun_at = {how: note["at"] for note, how in zip(notes("die"), expected, strict=True)}
     taken = [client.get(ids[how]).entered_at / 1000 - begun_at[how] for how in expected if how != "limit"]
     assert median(taken) < 1, "most are; a loaded machine may be late once"
-    assert [text.split(": ", 1)[1] for text in told(client, "horse died", 4)] == [
+    assert [text.split(": ", 1)[1] for text in told(client, "horse died", 5)] == [
         message.removeprefix("died: ") for _, message in expected.values() if message.startswith("died")
     ]
     assert_clean(client, fleet, *ids.values())

@@ -1,6 +1,6 @@
 """The alerts that come with the listener: lost workers, and more timeouts than usual.
 
-An alert is sent once a window, however many listeners there are: what counts is written down in Redis.
+How many are sent in a window does not depend on the number of listeners: what counts is written down in Redis.
 """
 
 import json
@@ -28,7 +28,10 @@ GROUP: Final = "alerts"
 """What the groups of the alerts begin with, whatever the listener's own group is called."""
 
 LOST_WINDOW: Final = 60_000
-"""Milliseconds for which one alert speaks of all workers that were lost."""
+"""Milliseconds in which at most LOST_TOLD lost workers are told of."""
+
+LOST_TOLD: Final = 5
+"""Alerts about lost workers in a window: a host with many workers is to be no flood."""
 
 SENDING: Final = 10.0
 """Seconds that a webhook may be silent."""
@@ -53,11 +56,13 @@ def wanted(settings: Settings) -> Iterable[Subscription]:
 
 @_built_in.on(Event.TIMEOUT, name="worker-lost", timeout=60)
 def worker_lost(entry: Entry, client: Client) -> None:
-    """Tell that a worker was lost; one alert a minute speaks of all."""
+    """Tell that a worker was lost; the last alert of a window says that further ones are not told of."""
     if entry.reason not in (Reason.HEARTBEAT_LOST, Reason.WORKER_LOST):
         return
-    if _is_first(client, "worker-lost", entry, LOST_WINDOW):
-        _send(client.settings, entry, "A worker was lost", f"{entry.message} ({entry.reason})")
+    number = _counted(client.store.redis, client.store.keys, "worker-lost", entry, LOST_WINDOW)
+    if number <= LOST_TOLD:
+        more = f"; further ones within {duration(LOST_WINDOW)} are not told of" if number == LOST_TOLD else ""
+        _send(client.settings, entry, "A worker was lost", f"{entry.message} ({entry.reason}){more}")
 
 
 @_built_in.on(Event.TIMEOUT, name="timeouts", timeout=60)
@@ -74,15 +79,15 @@ def timeouts(entry: Entry, client: Client) -> None:
 
 
 def _counted(redis: Redis, keys: Keys, rule: str, entry: Entry, window: int) -> int:
-    """Count an entry, once however often it is handled, and return how many the window has up to it."""
+    """Count an entry, once however often it is handled, and return its number in the window, from 1."""
     key = keys.alert_window(rule)
     with translated(), redis.pipeline() as pipeline:
         pipeline.zremrangebyscore(key, "-inf", entry.at - window)
         pipeline.zadd(key, {entry.id: entry.at})
         pipeline.zremrangebyrank(key, 0, -COUNTED - 1)
         pipeline.pexpire(key, window)
-        pipeline.zcount(key, entry.at - window, entry.at)
-        return pipeline.execute()[-1]
+        pipeline.zrank(key, entry.id)
+        return (pipeline.execute()[-1] or 0) + 1
 
 
 def _is_first(client: Client, rule: str, entry: Entry, window: int) -> bool:

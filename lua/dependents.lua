@@ -20,6 +20,17 @@ local function state_of(id)
   return nil, damaged(name .. " field state", "a state", state)
 end
 
+-- Returns the ids of the tasks that a task depends on, as they were submitted, or nil and what is wrong with them.
+local function dependencies_of(task)
+  local name = key.depends_on .. task.id
+  local text = redis.pcall("GET", name)
+  local is_json, ids = pcall(cjson.decode, type(text) == "string" and text or "")
+  local is_right = is_json and type(ids) == "table" and #ids == tonumber(task.dependencies)
+  for _, id in ipairs(is_right and ids or {}) do is_right = is_right and type(id) == "string" end
+  if is_right then return ids end
+  return nil, damaged(name, "a list of " .. (task.dependencies or "some") .. " ids", text and "something else" or "nothing")
+end
+
 local function because(dependency, state)
   return "task " .. dependency .. ", which it depends on, is " .. (state or "gone")
 end

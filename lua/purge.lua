@@ -115,9 +115,9 @@ end
 local function wait_for_archivist(now)
   local swept = each_due(key.retention, now, limit, FINAL, function() return "kept" end)
   swept[1] = 0
-  local overdue = redis.call("ZCOUNT", key.retention, "-inf", now - OVERDUE)
-  if overdue > 0 then
-    swept[#swept + 1] = overdue .. " tasks wait to be archived; does a watchdog run with GHOSTLESS_ARCHIVE_TO?"
+  if redis.call("ZCOUNT", key.retention, "-inf", now - OVERDUE) > 0 then
+    -- Without their number, since what is told in other words each time is logged each time.
+    swept[#swept + 1] = "tasks wait to be archived; does a watchdog run with GHOSTLESS_ARCHIVE_TO?"
   end
   return swept
 end

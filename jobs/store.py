@@ -286,7 +286,7 @@ class Store:
 
     def requeue(self, actor: str, queue: str, *, corrects_parking: bool = True) -> Swept:
         """Make new tickets for PENDING tasks of a queue whose ticket is gone, and put right which types are parked."""
-        hand_over = round(2000 * self.settings.beat)
+        hand_over = round(1000 * self.settings.hand_over)
         arguments = (actor, BATCH, TICKET_WINDOW, hand_over, int(corrects_parking))
         return _read_swept(self._scripts.call("requeue", [self.keys.rq_queue(queue)], arguments))
 

@@ -1,9 +1,6 @@
 -- What must hold around one task, compared with what does. The task's hash is the truth, and all is read in one script:
 -- whatever differs from it is damage and not a task in motion.
 
-local VALUES = {
-  "params", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log",
-}
 local FIELD_OF = { -- fields that tasks in other states must not have
   due_at = {[State.SCHEDULED] = true, [State.RETRY_WAITING] = true, [State.BLOCKED] = true},
   worker_id = RUNNING, timeout_at = RUNNING, parked_at = {[State.PENDING] = true},

@@ -32,7 +32,8 @@ ALWAYS = ("transition", "dependents")
 """Parts that stand before every verb: how a task moves, and what its end means for others."""
 
 SHARED = (
-    *ALWAYS, "attempt", "person", "held", "batch", "claim_next", "look", "tickets", "awaited", "invariants", "replay",
+    *ALWAYS, "attempt", "person", "held", "batch", "claim_next", "look", "hand_over", "tickets", "awaited",
+    "invariants", "replay",
 )  # fmt: skip
 """Parts that verbs build on."""
 
@@ -45,6 +46,9 @@ VERBS = (
 
 TICKET_FUNCTION = "ghostless.jobs.ticket.run"
 """What rq is told to call for a task: one function without arguments, so that every ticket is alike."""
+
+VALUES = ("params", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log")
+"""What a task keeps beside its record, each in a key of its own."""
 
 WAKE_HINTS = 100
 """Most hints kept for the idle workers of one queue."""
@@ -87,6 +91,7 @@ def prelude(names: Mapping[str, str]) -> str:
             _local("BUDGETS", BUDGETS),
             f"local POLICY = {{{', '.join(_policy_fields())}}}",
             f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
+            f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
             f"local WAKE_HINTS = {WAKE_HINTS}",
             f"local RESULTS_LIMIT = {RESULTS_LIMIT}",
             _local("key", names),

@@ -1,6 +1,6 @@
 -- One step of the watchdogs' audit: goes over the stored tasks, a few keys at a time, and puts right what is wrong
 -- around them. It goes by the tasks themselves, since an index that lost an entry cannot tell of it.
--- uses batch, look, tickets, awaited, invariants
+-- uses batch, look, hand_over, tickets, awaited, invariants
 --
 -- ARGV[1] actor   ARGV[2] keys looked at, about   ARGV[3] lease, ms
 -- ARGV[4] ms that a task must be without a ticket before it gets a new one

@@ -82,10 +82,9 @@ local function remove(task, now)
   if damage then return damage end
   redis.call("ZREM", key.retention, id)
   redis.call("ZREM", key.state .. task.state, id)
-  redis.call(
-    "UNLINK", key.params .. id, key.metadata .. id, key.checkpoint .. id, key.result .. id,
-    key.error .. id, key.log .. id, key.heartbeat .. id, key.rq_job .. id, key.depends_on .. id, key.dependents .. id
-  )
+  local rest = {key.heartbeat .. id, key.rq_job .. id}
+  for _, kind in ipairs(VALUES) do rest[#rest + 1] = key[kind] .. id end
+  redis.call("UNLINK", unpack(rest))
   local epitaph = task.state .. " " .. now .. (file ~= "" and " " .. file or "")
   redis.call("SET", key.tombstone .. id, epitaph, "PX", tombstone_life)
   redis.call("HINCRBY", key.ledger, "purged", 1)

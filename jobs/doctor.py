@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
+from ..lua.loader import VALUES
 from ..statemachine import STORED, State, graph
 from .batches import TOGETHER, ask_each, batches, members, raw
 from .errors import CorruptRecord
-from .inventory import INDICES, VALUES, Life, Place, place_of
+from .inventory import INDICES, Life, Place, place_of
 from .keys import parking
 from .reads import Reads
 from .scripts import literal, translated

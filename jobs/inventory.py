@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ..lua.loader import VALUES
 from .keys import Keys
-
-VALUES: Final = ("params", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log")
-"""What a task keeps beside its record, each in a key of its own."""
 
 INDICES: Final = ("state", "pending", "parked", "dependents")
 """Indices of which there are several."""

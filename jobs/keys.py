@@ -16,6 +16,8 @@ from rq.suspension import WORKERS_SUSPENDED
 from rq.worker import BaseWorker
 from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 
+from ..lua.loader import VALUES
+
 WORKER_RECORD = "ghostless"
 """The field of a worker's hash in which it tells of itself with each beat, as JSON."""
 
@@ -292,8 +294,7 @@ def parking(queue: str, task_type: str) -> str:
 
 # What the scripts build names of: prefix and id, and names that stand for themselves.
 _BY_ID = (
-    "task", "params", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log",
-    "heartbeat", "tombstone", "leftover", "state",
+    "task", *VALUES, "heartbeat", "tombstone", "leftover", "state",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
     "rq_executions", "rq_commands",
 )  # fmt: skip

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import IO, Protocol
 
-LOADING = 300.0
+LOADING_LIMIT = 300.0
 """Seconds that a process may take to load modules and models before that is a fault."""
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 from ..statemachine import FINAL, Policy, State
 from .errors import CorruptRecord
@@ -52,7 +52,7 @@ class Task:
         """Read a task from its hash and its bulky values. Raises CorruptRecord naming the field."""
         try:
             return cls(id=task_id, **_scalars(stored), **_bulky(bulk or {}))
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, RecursionError) as error:
             raise CorruptRecord(f"task {task_id}: {type(error).__name__} {error}") from error
 
     @property
@@ -101,6 +101,9 @@ def _scalars(stored: Mapping[str, str]) -> dict[str, Any]:
 
 def _bulky(bulk: Mapping[str, str | None]) -> dict[str, Any]:
     decoded: dict[str, Any] = {name: json.loads(text) for name, text in bulk.items() if text and name != "error"}
+    depends_on: object = decoded.get("depends_on", [])
+    if not isinstance(depends_on, list) or not all(isinstance(one, str) for one in cast("list[object]", depends_on)):
+        raise ValueError("depends_on is no list of ids")
     return decoded | {"error": bulk.get("error")}
 
 

@@ -249,10 +249,13 @@ class Reads:
             return sorted(cast(set[str], self.redis.smembers(self.keys.unmet(task_id))))
 
     def checkpoint(self, task_id: str) -> Any:
-        """Return what the last attempt saved to go on from; None when it saved nothing."""
+        """Return what the last attempt saved to go on from; None when it saved nothing. Raises CorruptRecord."""
         with translated():
             text = cast(str | None, self.redis.get(self.keys.checkpoint(task_id)))
-        return None if text is None else json.loads(text)
+        try:
+            return None if text is None else json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise CorruptRecord(f"checkpoint of {task_id}: {error}") from error
 
     def epoch(self) -> str:
         """Return the id of this database, writing one when there is none yet."""

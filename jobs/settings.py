@@ -16,6 +16,9 @@ LAST_PORT = 65_535
 PATIENCE_GRACES = 3
 """Graces that a worker has, and a lease, to end an attempt beyond its deadline, before others step in."""
 
+HAND_OVER_BEATS = 2
+"""Beats that a task may be without a ticket: a stock rq worker takes it some time before it starts the task."""
+
 WAYS_TO_START = ("spawn", "fork")
 """How a horse starts: as a fresh interpreter, or forked from a process that has imported the modules."""
 
@@ -55,6 +58,11 @@ class Settings:
         A worker that Redis kept waiting for so long still renews its lease in time.
         """
         return (self.lease - self.beat) / 2
+
+    @property
+    def hand_over(self) -> float:
+        """Seconds that a task may be without a ticket before it gets a new one."""
+        return HAND_OVER_BEATS * self.beat
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":

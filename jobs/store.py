@@ -10,7 +10,6 @@ from itertools import chain
 from typing import Any, cast
 
 from redis import Redis
-from redis.exceptions import RedisError
 
 from ..statemachine import Event, Reason
 from .connection import pop_unless_woken
@@ -20,7 +19,6 @@ from .messages import (
     Answer,
     Archived,
     Claim,
-    Claimed,
     ClaimReply,
     Ending,
     Held,
@@ -29,9 +27,9 @@ from .messages import (
     Submission,
     Swept,
 )
-from .model import Task
-from .scripts import Call, Scripts, translate, translated
+from .scripts import Call, Scripts, translated
 from .settings import PATIENCE_GRACES, Settings
+from .started import Started
 
 log = logging.getLogger("ghostless")
 
@@ -180,18 +178,13 @@ class Store:
             return PlainJob(reply[1], reply[2])
         if word != "claimed":
             return NothingToClaim(word)
-        flat, task_id, params, checkpoint, *dependencies = reply[1:]
-        stored = dict(zip(flat[::2], flat[1::2], strict=True))
-        held = Held(task_id, int(stored["attempt"]), stored["token"])
+        started = Started.read(reply)
         try:
-            task = Task.from_fields(task_id, stored)
-            saved = _saved(task_id, checkpoint)
-            results = _read_results(dependencies)
-            return Claimed(held, task, _read_json("params", params, "{}"), saved, asked_at, results)
+            return started.claimed(asked_at)
         except CorruptRecord as error:
             # No worker can run it: the attempt ends here, or the task would come to each worker in turn.
             ending = Ending(Event.FAIL, Reason.INVALID_PARAMS, str(error), str(error), retryable=False)
-            self.finish(held, ending, f"worker:{stored['worker_id']}")
+            self.finish(started.held, ending, f"worker:{started.worker_id}")
             return NothingToClaim("damaged")
 
     def put_back(self, plain: PlainJob) -> None:
@@ -293,7 +286,7 @@ class Store:
 
     def requeue(self, actor: str, queue: str, *, corrects_parking: bool = True) -> Swept:
         """Make new tickets for PENDING tasks of a queue whose ticket is gone, and put right which types are parked."""
-        hand_over = round(2000 * self.settings.beat)
+        hand_over = round(1000 * self.settings.hand_over)
         arguments = (actor, BATCH, TICKET_WINDOW, hand_over, int(corrects_parking))
         return _read_swept(self._scripts.call("requeue", [self.keys.rq_queue(queue)], arguments))
 
@@ -320,32 +313,6 @@ class Store:
                 self.redis.hset(self.keys.limits, ARCHIVE_DEMAND, "demanded")
             elif not demanded:
                 self.redis.hdel(self.keys.limits, ARCHIVE_DEMAND)
-
-
-def _saved(task_id: str, checkpoint: str | RedisError | None) -> Any:
-    try:
-        return _read_json("checkpoint", checkpoint, "null")
-    except CorruptRecord as error:
-        log.warning("task %s starts anew: %s", task_id, error)
-        return None
-
-
-def _read_results(dependencies: Sequence[Any]) -> Mapping[str, Any] | int:
-    depends_on, texts = dependencies or (None, ())
-    ids = _read_json("depends_on", depends_on, "[]")
-    if isinstance(texts, int):
-        return texts
-    found = zip(ids, texts, strict=True)
-    return {task_id: _read_json(f"result of {task_id}", text, "null") for task_id, text in found if text is not None}
-
-
-def _read_json(what: str, text: str | RedisError | None, default: str) -> Any:
-    if isinstance(text, RedisError):
-        raise translate(text)
-    try:
-        return json.loads(text or default)
-    except ValueError as error:
-        raise CorruptRecord(f"{what}: {error}") from error
 
 
 def _read_swept(reply: Sequence[Any]) -> Swept:

@@ -9,7 +9,7 @@ from .batches import ask_each, batches, elements, members, raw
 from .errors import CorruptRecord
 from .scripts import translated
 from .store import Store
-from .upkeep import HAND_OVER, Finding, Upkeep
+from .upkeep import Finding, Upkeep
 
 SECOND_LOOK = 0.5
 """Seconds until a ticket that was not found is searched again: a stock rq worker may just have taken it."""
@@ -20,7 +20,7 @@ class Tickets:
 
     def __init__(self, store: Store, actor: str = "") -> None:
         self.redis, self.keys, self.actor = store.redis, store.keys, actor
-        self.upkeep, self.beat = Upkeep(store), store.settings.beat
+        self.upkeep, self.hand_over = Upkeep(store), store.settings.hand_over
 
     def audit(self, queues: Iterable[str]) -> Iterator[Finding]:
         """Yield what is wrong with the tickets of these queues; a damaged one keeps nobody from the others."""
@@ -40,7 +40,7 @@ class Tickets:
                 else:
                     yield finding
         if late:
-            time.sleep(HAND_OVER * self.beat)
+            time.sleep(self.hand_over)
         for queue, task_ids in late.items():
             yield from self._searched(queue, task_ids)
 

@@ -12,8 +12,8 @@ from .store import BATCH, Store
 PATROLLED = 200
 """Keys that one step of the watchdogs' audit looks at: with a task's values among them, tens of tasks."""
 
-HAND_OVER = 2
-"""Beats that a task may be without a ticket: a stock rq worker takes it some time before it starts the task."""
+LATER_THAN_REQUEUE = 2
+"""Times the hand-over after which the audit makes a new ticket: the watchdog's own step for it costs less."""
 
 REPLAYED = 500
 """History entries that one call replays, beside those of one more task."""
@@ -99,7 +99,7 @@ class Upkeep:
         together: int = BATCH,
         replayed: int | None = None,
     ) -> Looked:
-        hand_over = round(1000 * HAND_OVER * self.settings.beat)
+        hand_over = round(1000 * self.settings.hand_over)
         arguments = (actor, int(bool(actor)), self._lease, hand_over, queue, "" if replayed is None else replayed)
         done, moved, findings = 0, 0, list[Finding]()
         while done < len(task_ids):
@@ -111,8 +111,7 @@ class Upkeep:
 
     def patrol(self, actor: str) -> Swept:
         """Go on with the audit of all watchdogs by one step, unless another one just did."""
-        # The watchdog's own step for tickets costs less, and is to come first.
-        hand_over = round(2000 * HAND_OVER * self.settings.beat)
+        hand_over = round(1000 * LATER_THAN_REQUEUE * self.settings.hand_over)
         pause = round(900 * self.settings.sweep)
         pattern = f"{literal(self.keys.task(''))}*"
         moved, _, *problems = self.scripts.call(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .claims import Claims
-from .launch import LOADING
+from .launch import LOADING_LIMIT
 from .messages import Claimed
 from .record import GpuMemory, WorkerRecord
 from .reporter import Reporter
@@ -122,7 +122,7 @@ class Vitals:
             f"connections to Redis are cut: {len(made)} new ones in {now - made[0]:.1f} s": is_cut_off,
             f"the horse cannot be started: {self._horse_problem}": bool(self._horse_problem),
             f"every task type is set aside: {', '.join(self.stable.set_aside)}": self._is_useless(),
-            f"no horse is ready for {now - (awaited or now):.0f} s": now - (awaited or now) > LOADING,
+            f"no horse is ready for {now - (awaited or now):.0f} s": now - (awaited or now) > LOADING_LIMIT,
             f"the claim loop has not come round for {now - self._round_at:.0f} s": is_stuck,
         }
         return [words for words, holds in found.items() if holds]

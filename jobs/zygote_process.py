@@ -15,7 +15,7 @@ from functools import partial
 from typing import IO, TextIO, cast
 
 from .horse_process import HorseBroken
-from .launch import LOADING, Process, interpreter, spawn
+from .launch import LOADING_LIMIT, Process, interpreter, spawn
 from .output import Output
 from .tether import adopt_orphans
 
@@ -83,12 +83,12 @@ class ZygoteProcess:
         self.let_go()
 
     def _await_ready(self, give_up: Callable[[], bool]) -> None:
-        give_up_at = time.monotonic() + LOADING
+        give_up_at = time.monotonic() + LOADING_LIMIT
         while not self._is_ready:
             if give_up():
                 raise HorseBroken("the worker is to end before it has a horse")
             if time.monotonic() >= give_up_at:
-                raise TimeoutError(f"its modules are not imported after {LOADING:g} s")
+                raise TimeoutError(f"its modules are not imported after {LOADING_LIMIT:g} s")
             with self._receiving, contextlib.suppress(TimeoutError):
                 self._receive(0.5)
 

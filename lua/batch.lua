@@ -4,7 +4,7 @@
 
 local LOOK_AGAIN = 10000 -- ms until a task that could not be moved is tried again
 
--- Returns what is to be told of it.
+-- `problem` is what `read_task` answered beside no task. Returns what is to be told of it.
 local function set_aside(index, id, problem)
   redis.call("ZREM", index, id)
   quarantine(index, id, problem)

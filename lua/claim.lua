@@ -5,8 +5,8 @@
 -- ARGV[1] worker id   ARGV[2] token of this claim, hex   ARGV[3] lease, ms
 -- ARGV[4] task types that the worker serves, ",a,b,"; tasks of others at the head of a queue are parked
 -- ARGV[5] ms that the worker may take beyond a deadline to end an attempt itself
--- returns claimed, fields of the task, id, params, checkpoint; for a task that depends on others also their ids, JSON,
---         and what they returned, in that order, or how many bytes that is when it is too much
+-- returns claimed, fields of the task, id, params, checkpoint; for a task that depends on others also their ids and
+--         what they returned, in that order, or how many bytes that is when it is too much
 --       | plain, queue, id of an rq job that is no task, moved to rq's intermediate list
 --       | empty | suspended | more: so many tickets were passed over that it is to be asked again
 -- appends START

@@ -14,7 +14,7 @@ end
 local function results_of(ids)
   local names, size = {}, 0
   for index, id in ipairs(ids) do
-    names[index] = key.result .. tostring(id)
+    names[index] = key.result .. id
     local length = redis.pcall("STRLEN", names[index])
     size = size + (type(length) == "number" and length or 0)
   end
@@ -27,9 +27,8 @@ local function claimed(task)
     value_of(key.params .. task.id), value_of(key.checkpoint .. task.id),
   }
   if task.dependencies then
-    local depends_on = value_of(key.depends_on .. task.id)
-    local is_json, ids = pcall(cjson.decode, type(depends_on) == "string" and depends_on or "")
-    answer[6], answer[7] = depends_on, is_json and type(ids) == "table" and ids[1] and results_of(ids) or {}
+    local ids, damage = dependencies_of(task)
+    answer[6], answer[7] = ids or damage, ids and results_of(ids) or {}
   end
   return answer
 end

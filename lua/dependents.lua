@@ -20,6 +20,47 @@ local function state_of(id)
   return nil, damaged(name .. " field state", "a state", state)
 end
 
+-- Returns the ids of the tasks that a task depends on, as they were submitted, or nil and what is wrong with them.
+local function dependencies_of(task)
+  local name = key.depends_on .. task.id
+  local text = redis.pcall("GET", name)
+  local is_json, ids = pcall(cjson.decode, type(text) == "string" and text or "")
+  local is_right = is_json and type(ids) == "table" and #ids == tonumber(task.dependencies)
+  for _, id in ipairs(is_right and ids or {}) do is_right = is_right and type(id) == "string" end
+  if is_right then return ids end
+  local expected = "a list of " .. (task.dependencies or "some") .. " ids"
+  return nil, damaged(name, expected, text and "something else" or "nothing")
+end
+
+-- Returns what a BLOCKED task waits for, or nil and what is wrong. Its set of them may be lost, and is rightly gone
+-- when it waits for its time only: then their states tell. Who waits for its time may have outlived a dependency.
+local function awaited_by(task)
+  local damage = check_types({{key.unmet .. task.id, "set"}})
+  if damage then return nil, damage end
+  local unmet, ids = unmet_of(task.id), {}
+  if #unmet > 0 then return unmet end
+  ids, damage = dependencies_of(task)
+  local has_time = redis.call("HEXISTS", key.task .. task.id, "due_at") == 1
+  for _, id in ipairs(ids or {}) do
+    local state, problem = state_of(id)
+    damage = damage or problem
+    if state ~= State.SUCCESS and (state or not has_time) then unmet[#unmet + 1] = id end
+  end
+  spent = spent + math.floor(#(ids or {}) / COSTLY)
+  if damage then return nil, damage end
+  return unmet
+end
+
+-- Writes the set again when it was lost, as it must not be released before. Returns what is wrong, if anything.
+local function restore_unmet(task)
+  if redis.call("EXISTS", key.unmet .. task.id) == 1 then return end
+  local unmet, damage = awaited_by(task)
+  if damage then return damage end
+  if #unmet == 0 then return end
+  redis.call("PERSIST", key.task .. task.id) -- needs no memory, and lets the writes after it pass at a full Redis
+  redis.call("SADD", key.unmet .. task.id, unpack(unmet))
+end
+
 local function because(dependency, state)
   return "task " .. dependency .. ", which it depends on, is " .. (state or "gone")
 end
@@ -43,6 +84,8 @@ local function heed(task, dependency, state, actor, now)
   if problem then return problem end
   local unmet, message = key.unmet .. task.id, because(dependency, state)
   if state ~= State.SUCCESS then return unblock(task, Event.CANCEL, actor, message, now) end
+  problem = restore_unmet(task)
+  if problem then return problem end
   local others = redis.call("SCARD", unmet) - redis.call("SISMEMBER", unmet, dependency)
   if others == 0 and not waits_for_time(task, now) then return unblock(task, Event.RELEASE, actor, message, now) end
   redis.call("SREM", unmet, dependency)
@@ -52,11 +95,11 @@ end
 -- Returns what keeps a dependent from being told, if anything. The index is a hint: who waits no more leaves it.
 local function tell(id, ended, now)
   local task, problem = read_task(id)
-  if problem then return problem.err or "no task of this id" end
+  if problem then return problem end
   if task.state == State.BLOCKED then
     if ended.state ~= State.SUCCESS then spent = spent + math.floor(#unmet_of(id) / COSTLY) end
     problem = heed(task, ended.id, ended.state, "dependency:" .. ended.id, now)
-    if problem then return problem.err end
+    if problem then return problem end
   end
   redis.call("ZREM", key.dependents .. ended.id, id)
   told = told + 1
@@ -66,7 +109,7 @@ end
 local function tell_dependents(ended, now, put_aside)
   local name = key.dependents .. ended.id
   local ids = redis.pcall("ZRANGE", name, 0, TOLD_AT_MOST - 1)
-  if ids.err then return damaged(name, "zset", redis.call("TYPE", name).ok).err end
+  if ids.err then return damaged(name, "zset", redis.call("TYPE", name).ok) end
   for _, id in ipairs(ids) do
     if spent >= TOLD_AT_MOST then return end
     spent = spent + 1

@@ -1,12 +1,11 @@
 -- What must hold around one task, compared with what does. The task's hash is the truth, and all is read in one script:
 -- whatever differs from it is damage and not a task in motion.
 
-local VALUES = {
-  "params", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log",
-}
 local FIELD_OF = { -- fields that tasks in other states must not have
-  due_at = {[State.SCHEDULED] = true, [State.RETRY_WAITING] = true, [State.BLOCKED] = true}, worker_id = RUNNING, timeout_at = RUNNING, parked_at = {[State.PENDING] = true},
+  due_at = {[State.SCHEDULED] = true, [State.RETRY_WAITING] = true, [State.BLOCKED] = true},
+  worker_id = RUNNING, timeout_at = RUNNING, parked_at = {[State.PENDING] = true},
 }
+local DEPENDENCIES_AT_MOST = 300 -- looked at in one call, and those of one more task
 
 -- The indices that hold anything, of those that every task may be in.
 local function shared_indices()
@@ -17,6 +16,13 @@ local function shared_indices()
     if redis.call("EXISTS", name) == 1 then held[#held + 1] = name end
   end
   return held
+end
+
+local function new_terms(now, lease, hand_over, queue, indices)
+  return {
+    now = now, lease = lease, hand_over = hand_over, queue = queue, indices = indices, shared = shared_indices(),
+    dependencies_left = DEPENDENCIES_AT_MOST,
+  }
 end
 
 -- Indices
@@ -120,7 +126,13 @@ local function check_dependencies(look)
       frees = function() redis.call("DEL", name) end,
     })
   end
-  local unmet = unmet_of(task.id)
+  local unmet
+  unmet, damage = awaited_by(task)
+  look.terms.dependencies_left = look.terms.dependencies_left - (tonumber(task.dependencies) or #(unmet or {}))
+  if damage then return tell(look, "c", damage.err) end
+  if #unmet > 0 and redis.call("EXISTS", name) == 0 then
+    tell(look, "d", "what it waits for is gone from " .. name, {adds = function() restore_unmet(task) end})
+  end
   for _, dependency in ipairs(unmet) do check_dependency(look, dependency) end
   if #unmet > 0 or redis.call("HEXISTS", key.task .. task.id, "due_at") == 1 then return end
   tell(look, "d", "it waits for nothing", {
@@ -234,7 +246,7 @@ local function examine_remains(id, terms)
   for _, names in ipairs({terms.shared, terms.indices}) do
     for _, name in ipairs(names) do
       if type(redis.pcall("ZSCORE", name, id)) == "string" then
-        tell(look, "c", name, {frees = function() set_aside(name, id, "no task of this id") end})
+        tell(look, "c", name, {frees = function() set_aside(name, id, {"missing"}) end})
       end
     end
   end

@@ -33,7 +33,8 @@ ALWAYS = ("transition", "dependents")
 """Parts that stand before every verb: how a task moves, and what its end means for others."""
 
 SHARED = (
-    *ALWAYS, "attempt", "person", "held", "batch", "claim_next", "look", "tickets", "awaited", "invariants", "replay",
+    *ALWAYS, "attempt", "person", "held", "batch", "claim_next", "look", "hand_over", "tickets", "awaited",
+    "invariants", "replay",
 )  # fmt: skip
 """Parts that verbs build on."""
 
@@ -46,6 +47,9 @@ VERBS = (
 
 TICKET_FUNCTION = "ghostless.jobs.ticket.run"
 """What rq is told to call for a task: one function without arguments, so that every ticket is alike."""
+
+VALUES = ("params", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log")
+"""What a task keeps beside its record, each in a key of its own."""
 
 WAKE_HINTS = 100
 """Most hints kept for the idle workers of one queue."""
@@ -89,6 +93,7 @@ def prelude(names: Mapping[str, str]) -> str:
             f"local BY_POLICY = {_quote(BY_POLICY)}",
             f"local POLICY = {{{', '.join(_policy_fields())}}}",
             f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
+            f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
             f"local WAKE_HINTS = {WAKE_HINTS}",
             f"local RESULTS_LIMIT = {RESULTS_LIMIT}",
             _local("key", names),

@@ -2,16 +2,16 @@
 
 local LONGEST_MESSAGE = 1000 -- bytes of what the history says of a repair
 
--- A look at one task. `terms`: now, lease (ms), hand_over (ms), indices (in which it may stand besides), queue (whose
--- list of tickets is searched however long it is)
+-- A look at one task. `terms`: now, lease (ms), hand_over (ms), queue (whose list of tickets is searched however long
+-- it is), indices (in which it may stand besides), shared (in which any may), dependencies_left (for this call)
 local function new_look(task, terms)
   local move = new_move(task)
   -- `noted`: a function that notes when something that may pass was first seen
   return {task = task, id = task.id, terms = terms, move = move, found = {}, noted = nil}
 end
 
--- What is wrong: the rule, and in words. `fix` says what puts it right: frees (a function that only removes), adds (one that needs memory) or later (a note
--- that makes a later look put it right). Without any, nobody can.
+-- What is wrong: the rule, and in words. `fix` says what puts it right: frees (a function that only removes), adds (one
+-- that needs memory) or later (a note that makes a later look put it right). Without any, nobody can.
 local function tell(look, rule, text, fix)
   fix = fix or {}
   look.found[#look.found + 1] = {rule = rule, text = text, frees = fix.frees, adds = fix.adds, later = fix.later}

@@ -83,10 +83,9 @@ local function remove(task, now)
   if damage then return damage end
   redis.call("ZREM", key.retention, id)
   redis.call("ZREM", key.state .. task.state, id)
-  redis.call(
-    "UNLINK", key.params .. id, key.metadata .. id, key.checkpoint .. id, key.result .. id,
-    key.error .. id, key.log .. id, key.heartbeat .. id, key.rq_job .. id, key.depends_on .. id, key.dependents .. id
-  )
+  local rest = {key.heartbeat .. id, key.rq_job .. id}
+  for _, kind in ipairs(VALUES) do rest[#rest + 1] = key[kind] .. id end
+  redis.call("UNLINK", unpack(rest))
   local epitaph = task.state .. " " .. now .. (file ~= "" and " " .. file or "")
   redis.call("SET", key.tombstone .. id, epitaph, "PX", tombstone_life)
   redis.call("HINCRBY", key.ledger, "purged", 1)
@@ -116,9 +115,9 @@ end
 local function wait_for_archivist(now)
   local swept = each_due(key.retention, now, limit, FINAL, function() return "kept" end)
   swept[1] = 0
-  local overdue = redis.call("ZCOUNT", key.retention, "-inf", now - OVERDUE)
-  if overdue > 0 then
-    swept[#swept + 1] = overdue .. " tasks wait to be archived; does a watchdog run with GHOSTLESS_ARCHIVE_TO?"
+  if redis.call("ZCOUNT", key.retention, "-inf", now - OVERDUE) > 0 then
+    -- Without their number, since what is told in other words each time is logged each time.
+    swept[#swept + 1] = "tasks wait to be archived; does a watchdog run with GHOSTLESS_ARCHIVE_TO?"
   end
   return swept
 end

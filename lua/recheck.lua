@@ -1,4 +1,4 @@
--- Looks again at BLOCKED tasks, a page a call: what they wait for may be gone, or have ended while an index was damaged.
+-- Looks again at BLOCKED tasks, a page a call: what they wait for may be gone, or have ended beside a damaged index.
 -- uses batch, awaited
 --
 -- ARGV[1] actor   ARGV[2] tasks looked at, and dependencies of them, at most
@@ -36,8 +36,12 @@ end
 
 -- Returns what is wrong, if anything; the task is BLOCKED no more when it was moved.
 local function put_right(task, unmet)
-  local damage = check_types({{key.unmet .. task.id, "set"}})
+  local damage = check_types({{key.unmet .. task.id, "set"}}) or restore_unmet(task)
   if damage then return damage end
+  if #unmet == 0 then
+    looked = looked + (tonumber(task.dependencies) or 0)
+    unmet = unmet_of(task.id)
+  end
   if #unmet == 0 then return look_at_time(task) end
   for _, dependency in ipairs(unmet) do
     damage = note_again(task, dependency, actor, now)
@@ -52,15 +56,15 @@ local function look_at(id)
   if is_in_order(id, unmet) then return true end
   local task, damage = read_task(id)
   if damage then
-    set_aside(blocked, id, damage.err or "no task of this id")
+    problems[#problems + 1] = set_aside(blocked, id, damage)
   elseif task.state ~= State.BLOCKED then
     redis.call("ZREM", blocked, id)
     return false
   else
     damage = put_right(task, unmet)
     if task.state ~= State.BLOCKED then moved = moved + 1 end
+    problems[#problems + 1] = damage and damage.err
   end
-  if damage then problems[#problems + 1] = damage.err or ("CORRUPT " .. blocked .. ": no task " .. id) end
   return task and task.state == State.BLOCKED
 end
 

@@ -1,5 +1,5 @@
 -- Compares tasks with all that must hold around them, and puts right from their hashes what is wrong.
--- uses batch, look, tickets, awaited, invariants, replay
+-- uses batch, look, hand_over, tickets, awaited, invariants, replay
 --
 -- KEYS[1..n] zset  further indices in which the ids were seen, beside those that their tasks name
 -- ARGV[1] actor   ARGV[2] "1" to put right, else only to tell  ARGV[3] lease, ms
@@ -7,8 +7,9 @@
 -- ARGV[5] queue whose list of tickets is searched however long it is, or "" for none
 -- ARGV[6] entries of histories that are replayed, at most, and those of one more task; "" for no replay
 -- ARGV[7..n] task ids
--- returns number of ids looked at (not all where the histories were long), number of tasks put right, then for each
---   finding the id, the rule, what is wrong, and what becomes of it: repaired, repairable, later, removed, remains, kept
+-- returns number of ids looked at (not all where histories were long or dependencies many), number of tasks put right,
+--   then for each finding the id, the rule, what is wrong, and what becomes of it: repaired, repairable, later,
+--   removed, remains, kept
 -- appends REPAIR
 
 local actor, mends, lease, hand_over, queue = ARGV[1], ARGV[2] == "1", tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
@@ -19,9 +20,7 @@ for index, name in ipairs(KEYS) do indices[index] = name end
 
 local problem = check_types({{key.history, "stream"}, {key.queues, "hash"}, {key.quarantine, "hash"}})
 if problem then return problem end
-local terms = {
-  now = clock(), lease = lease, hand_over = hand_over, queue = queue, indices = indices, shared = shared_indices(),
-}
+local terms = new_terms(clock(), lease, hand_over, queue, indices)
 local answer = {0, 0}
 
 local function report(id, rule, text, outcome)
@@ -60,6 +59,6 @@ for _, id in ipairs(ids) do
     look_at_remains(id)
   end
   answer[1] = answer[1] + 1
-  if entries_left and entries_left <= 0 then break end
+  if entries_left and entries_left <= 0 or terms.dependencies_left <= 0 then break end
 end
 return answer

@@ -4,7 +4,7 @@
 -- a task not found at the head of a long one the whole list is searched, for few of them and seldom.
 -- A stock rq worker pops a ticket some time before it starts the task, so a task must be without one for a while.
 -- Parked tasks have no ticket and are not in the queue's index; only which types are parked is put right here.
--- uses batch
+-- uses batch, hand_over
 --
 -- KEYS[1] list    rq:queue:{queue}
 -- ARGV[1] actor   ARGV[2] tasks looked at, at most   ARGV[3] tickets looked at, at most
@@ -20,20 +20,17 @@ local pending, list = key.pending .. queue, key.rq_queue .. queue
 local in_hand_over, parked = list .. key.rq_intermediate_suffix, key.parked_types .. queue
 
 local SEARCHED = 10 -- of the oldest tasks of a list longer than the window
-local LONG_HAND_OVER = 6 -- times the hand-over, after which a stock worker that holds a ticket counts as dead
 
--- Whether the task has been without a ticket for long enough. One on its way to a stock worker counts as a ticket
--- for a while; the worker that holds it may be dead.
+-- Whether the task has been without a ticket for long enough. The lists are searched only when that may be.
 local function is_due(task, now)
   local since = tonumber(redis.call("HGET", key.task .. task.id, "unticketed_at"))
   if not since then redis.call("HSET", key.task .. task.id, "unticketed_at", now) end
-  local waited = since and now - since or 0
-  if waited < hand_over then return false end
+  if not is_ticket_lost(since, now, hand_over, false) then return false end
   if redis.call("LPOS", list, task.id) then
     redis.call("HSET", key.task .. task.id, "unticketed_at", now)
     return false
   end
-  return waited >= LONG_HAND_OVER * hand_over or not redis.call("LPOS", in_hand_over, task.id)
+  return is_ticket_lost(since, now, hand_over, is_in_hand_over(list, task.id))
 end
 
 local function put_back(task, now)

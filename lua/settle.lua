@@ -14,8 +14,7 @@ local now, problems = clock(), {}
 
 -- Who cannot be told now is looked at again with all BLOCKED tasks.
 local function put_aside(index, id, damage)
-  set_aside(index, id, damage)
-  problems[#problems + 1] = damage
+  problems[#problems + 1] = set_aside(index, id, damage)
 end
 
 local swept = each_due(key.settling, now, limit, FINAL, function(task)

@@ -4,8 +4,8 @@
 -- KEYS[1] hash    task:{id}
 -- ARGV[1] worker id   ARGV[2] token of this claim, hex   ARGV[3] lease, ms
 -- ARGV[4] ms that the worker may take beyond a deadline to end an attempt itself
--- returns claimed, fields of the task, id, params, checkpoint; for a task that depends on others also their ids, JSON,
---         and what they returned, in that order, or how many bytes that is when it is too much
+-- returns claimed, fields of the task, id, params, checkpoint; for a task that depends on others also their ids and
+--         what they returned, in that order, or how many bytes that is when it is too much
 --       | refused | missing, with id, state, attempt, entry
 -- appends START
 

@@ -77,8 +77,10 @@ if found.ended_badly or #found.unmet > 0 then target = State.BLOCKED end
 local move = {task = task, state = target, delete = {}, steps = {
   {event = Event.SUBMIT, from = "", to = target, actor = actor, reason = reason, message = ""},
 }}
-move.set = {type = task_type, queue = queue, policy = policy, fingerprint = fingerprint, submitted_at = now, attempt = 0}
-move.set.clocks = clocks
+move.set = {
+  type = task_type, queue = queue, policy = policy, clocks = clocks, fingerprint = fingerprint, submitted_at = now,
+  attempt = 0,
+}
 if owner ~= "" then move.set.owner = owner end
 if #dependencies > 0 then move.set.dependencies = #dependencies end
 if found.ended_badly then

@@ -1,7 +1,6 @@
 -- The ticket of a task in rq's lists, compared with what its state demands.
 
 local SHORT_LIST = 1000 -- tickets up to which a queue's list is searched without being asked to
-local LONG_HAND_OVER = 6 -- times the hand-over, after which a stock worker that holds a ticket counts as dead
 
 local function write_job(task)
   redis.call("DEL", key.rq_job .. task.id)
@@ -12,15 +11,12 @@ local function needs_ticket(task)
   return task.state == State.PENDING and not task.parked_at
 end
 
--- A stock rq worker pops a ticket some time before it starts the task, and may die in between.
 local function tell_missing_ticket(look, list, status)
   local task, terms, name = look.task, look.terms, key.task .. look.id
-  local in_hand_over = redis.pcall("LPOS", list .. key.rq_intermediate_suffix, task.id)
-  local on_its_way = status == "started" or type(in_hand_over) == "number"
+  local on_its_way = status == "started" or is_in_hand_over(list, task.id)
   local since = whole(redis.call("HGET", name, "unticketed_at") or "")
-  local patience = terms.hand_over * (on_its_way and LONG_HAND_OVER or 1)
   local fix = {later = function() redis.call("HSETNX", name, "unticketed_at", terms.now) end}
-  if since and terms.now - since >= patience then
+  if is_ticket_lost(since, terms.now, terms.hand_over, on_its_way) then
     local problem = check_types(queue_places(task.queue))
     if problem then return tell(look, "c", problem.err) end
     fix = {adds = function()

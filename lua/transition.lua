@@ -276,7 +276,8 @@ local function record(move)
   local task = move.task
   for _, step in ipairs(move.steps) do
     task.entry = redis.call(
-      "XADD", key.history, "*", "task", task.id, "type", task.type or "", "queue", task.queue, "owner", task.owner or "",
+      "XADD", key.history, "*", "task", task.id, "type", task.type or "", "queue", task.queue,
+      "owner", task.owner or "",
       "event", step.event, "from", step.from, "to", step.to, "attempt", task.attempt,
       "actor", step.actor, "reason", step.reason, "message", step.message
     )

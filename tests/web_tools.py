@@ -17,7 +17,8 @@ import psutil
 from flask import Flask
 from ghostless.jobs.client import Client
 from ghostless.jobs.keys import Keys
-from ghostless.jobs.store import Claim, Claimed, Ending, Store
+from ghostless.jobs.messages import Claim, Claimed, Ending
+from ghostless.jobs.store import Store
 from ghostless.statemachine import Event, Policy, Reason
 from helpers import free_port
 from redis import Redis

@@ -351,7 +351,7 @@ def test_without_its_folder_nothing_is_purged(
         assert Watchdog(store).sweep_all() is False
     failed, waits = caplog.messages
     assert failed.startswith("archive: the archive in")
-    assert waits.startswith("purge: 1 tasks wait to be archived")
+    assert waits.startswith("purge: tasks wait to be archived")
     assert "SUCCESS" == client.get(task_id).state
 
 

@@ -56,7 +56,7 @@ def test_a_zygote_that_freezes_is_not_waited_for(
     """One that does not get its modules imported is killed after a while, and a fresh horse spawned."""
     (tmp_path / "frozen.py").write_text(FROZEN)
     monkeypatch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{tmp_path}")
-    monkeypatch.setattr("ghostless.jobs.zygote_process.LOADING", 0.2)
+    monkeypatch.setattr("ghostless.jobs.zygote_process.LOADING_LIMIT", 0.2)
     stable = stables(horse="fork", tasks=("frozen", "stalls"))
     stable.fresh_horse()
     assert stable.is_ready

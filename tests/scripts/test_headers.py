@@ -86,6 +86,12 @@ def test_the_first_line_says_what_the_file_is_for(part: str) -> None:
     assert re.fullmatch(r"-- [A-Z].*[.:]", first) or header(part).splitlines()[1].endswith("."), first
 
 
+@pytest.mark.parametrize("part", [*VERBS, *SHARED])
+def test_no_line_is_longer_than_one_of_python_may_be(part: str) -> None:
+    """120 characters; ruff does not look at Lua."""
+    assert [] == [line for line in loader.source(part).splitlines() if len(line) > 120]
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_key_and_argument_is_described(verb: str) -> None:
     """What the header describes is what the body reads, number by number."""

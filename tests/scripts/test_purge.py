@@ -220,10 +220,23 @@ def test_nothing_is_purged_unarchived_once_an_archive_is_demanded(backend: Redis
     before = snapshot(backend)
     swept = stage.store.purge()
     assert (0, 0) == (swept.looked_at, swept.moved)
-    assert "1 tasks wait to be archived" in swept.problems[0]
+    assert "tasks wait to be archived" in swept.problems[0]
     assert {} == difference(before, snapshot(backend))
     stage.store.demand_archive(False)
     assert 1 == stage.store.purge().moved
+
+
+def test_more_tasks_that_wait_to_be_archived_are_told_in_the_same_words(redis: Redis) -> None:
+    """The watchdog logs the same words once a minute, and others each second."""
+    stage = scene(redis)
+    stage.store.demand_archive()
+    told = []
+    for task_id in ("t1", "t2"):
+        stage.store.submit(submission(task_id))
+        stage.store.cancel(task_id, "tester")
+        redis.zadd(stage.keys.retention, {task_id: 0})
+        told.append(stage.store.purge().problems)
+    assert told[0] == told[1] != ()
 
 
 def test_an_archive_that_has_just_begun_to_wait_is_no_problem(redis: Redis) -> None:

@@ -20,6 +20,7 @@ FLOORS = {
             "jobs.model",
             "jobs.messages",
             "jobs.scripts",
+            "jobs.started",
             "jobs.record",
             "jobs.probe",
             "jobs.values",

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from ghostless.jobs.health import MOST_CLIENTS, HealthServer, PortTaken, own_address
-from ghostless.jobs.launch import LOADING
+from ghostless.jobs.launch import LOADING_LIMIT
 from ghostless.jobs.record import GpuMemory, WorkerRecord
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.supervisor import Shutdown
@@ -229,7 +229,7 @@ def test_a_horse_that_does_not_get_ready() -> None:
     assert ["the horse cannot be started: no module named x"] == sick.report()["reasons"]
     sick.come_round()
     assert sick.report()["healthy"]
-    slow = vitals(_horse_awaited_since=ago(LOADING + 1))
+    slow = vitals(_horse_awaited_since=ago(LOADING_LIMIT + 1))
     assert ["no horse is ready for 301 s"] == slow.report()["reasons"]
     slow.come_round()
     assert slow.report()["healthy"]

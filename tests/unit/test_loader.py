@@ -33,6 +33,7 @@ def shas(names: dict[str, str] = NAMES) -> dict[str, str]:
         ("RUNNING", frozenset({State.PROCESSING})),
         ("BUDGETS", {"failures": "max_losses"}),
         ("TICKET_FUNCTION", "another.function"),
+        ("VALUES", ("params",)),
         ("WAKE_HINTS", 7),
     ],
 )

@@ -9,7 +9,8 @@ from faults.victims import command_line
 from faults.world import QUEUE, TYPE, World
 from ghostless.jobs.archive_file import find_archived
 from ghostless.jobs.archivist import Archivist
-from ghostless.jobs.cli import archive, doctor, schedules  # noqa: F401  imported once for all processes
+from ghostless.jobs.cli import archive, schedules  # noqa: F401  imported once for all processes
+from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.publishing import publish
 from ghostless.jobs.registry import registry
 from ghostless.jobs.timetable import Timetable
@@ -55,7 +56,7 @@ def settle_and_recheck(world: World) -> None:
 
 def repair(world: World) -> None:
     """Let the doctor put right what is wrong."""
-    command_line("doctor", "--repair")
+    list(Doctor(world.client.store, "doctor:mortal").audit())
 
 
 def pause_the_queue(world: World) -> None:
@@ -130,12 +131,33 @@ CHORES = (
         before.ends_that_were_not_told,
         {"t1": SUCCESS, "t2": SUCCESS, "t3": CANCELLED, "t4": CANCELLED},
     ),
-    Operation(repair, before.damage, {"t1": SUCCESS}, repeats=True, gives_up=True, is_costly=True, counts_from=b"SCAN"),
-    Operation(pause_the_queue, before.nothing, {}, repeats=True, check=queue_is_paused),
-    Operation(resume_the_queue, before.a_task_in_a_paused_queue, {"t1": SUCCESS}, repeats=True),
-    Operation(publish_types, before.parked_tasks, {"t1": SUCCESS, "t2": SUCCESS}, repeats=True, check=is_published),
+    Operation(repair, before.damage, {"t1": SUCCESS}, repeats=True, is_costly=True, counts_from=b"EVALSHA"),
+    Operation(pause_the_queue, before.nothing, {}, repeats=True, check=queue_is_paused, is_costly=True),
+    Operation(resume_the_queue, before.a_task_in_a_paused_queue, {"t1": SUCCESS}, repeats=True, is_costly=True),
+    Operation(
+        publish_types,
+        before.parked_tasks,
+        {"t1": SUCCESS, "t2": SUCCESS},
+        repeats=True,
+        check=is_published,
+        is_costly=True,
+    ),
     Operation(run_a_schedule, before.a_schedule, {ANY: SUCCESS}),
-    Operation(resume_a_schedule, before.a_paused_schedule, {}, repeats=True, check=schedule_goes_on),
-    Operation(archive_by_command, before.a_task_past_its_retention, {"t1": (NEVER,)}, repeats=True, check=is_archived),
-    Operation(be_an_archivist, before.a_task_past_its_retention, {"t1": (NEVER,)}, repeats=True, check=is_archived),
+    Operation(resume_a_schedule, before.a_paused_schedule, {}, repeats=True, check=schedule_goes_on, is_costly=True),
+    Operation(
+        archive_by_command,
+        before.a_task_past_its_retention,
+        {"t1": (NEVER,)},
+        repeats=True,
+        check=is_archived,
+        is_costly=True,
+    ),
+    Operation(
+        be_an_archivist,
+        before.a_task_past_its_retention,
+        {"t1": (NEVER,)},
+        repeats=True,
+        check=is_archived,
+        is_costly=True,
+    ),
 )

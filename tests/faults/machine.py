@@ -141,6 +141,14 @@ class Machine(Submitters):
         self.claims[worker] = claim
         return self._claimed(claim, reply)
 
+    @precondition(lambda self: self._in({"PENDING"}))
+    @rule(worker=workers, ending=endings)
+    def run(self, worker: str, ending: tuple[Event, Reason]) -> None:
+        """Take the next task and end it for good, so that many ends are reached."""
+        held = self.claim(worker)
+        if isinstance(held, Held):
+            self.finish(held, ending, False)
+
     def _finish(self, held: Held, ending: tuple[Event, Reason], retryable: bool, claim: Claim | None = None) -> Any:
         event, reason = ending
         return self.store.finish(

@@ -18,7 +18,7 @@ FAR = 10**12
 
 POLICY = Policy(max_retries=1, max_timeouts=1, max_losses=1, backoff_base=FAR, backoff_cap=FAR)
 QUEUES = ("q1", "q2")
-MOST = 5
+MOST = 6
 
 numbers = st.integers(0, MOST - 1)  # of a task, in the order of their submits; beyond the last one, of none
 types = st.sampled_from(["demo.add", "demo.sub"])
@@ -46,7 +46,7 @@ class Wish:
 
 wishes = st.builds(
     Wish,
-    number=numbers,
+    number=st.just(MOST) | numbers,
     type=types,
     queue=queues,
     is_delayed=st.booleans(),
@@ -67,6 +67,7 @@ class Submitters(RuleBasedStateMachine):
         self.tasks: dict[str, Model] = {}
         self.purged: dict[str, str] = {}  # id -> how it ended
         self.under_key: dict[str, str] = {}  # idempotency key -> id
+        self.wishes: list[Wish] = []
         self.paused: set[str] = set()
         self.claims: dict[str, Claim] = {}  # the last one of each worker
         self.tokens = map("{:04x}".format, itertools.count())
@@ -77,13 +78,20 @@ class Submitters(RuleBasedStateMachine):
         self.redis.flushdb()
         for number, wish in enumerate(given):
             earlier = [other for other in wish.depends_on if other < number]
-            self.submit(replace(wish, number=number, key="", is_delayed=False, depends_on=earlier))
+            self.submit(replace(wish, number=number, is_delayed=False, depends_on=earlier))
 
     @rule(wish=wishes)
     def submit(self, wish: Wish) -> None:
         """Submit a task, or one that is there already."""
+        self.wishes.append(wish)
         submission = self._submission(wish)
         self._expect_accepted(wish, submission, self.store.submit(submission))
+
+    @rule(data=st.data(), under_its_id=st.booleans())
+    def submit_again(self, data: st.DataObject, under_its_id: bool) -> None:
+        """Ask once more for what was asked for, as when the reply was lost, under the same id or a new one."""
+        wish = data.draw(st.sampled_from(self.wishes))
+        self.submit(wish if under_its_id else replace(wish, number=MOST))
 
     @rule(together=st.lists(wishes, min_size=2, max_size=3))
     def submit_together(self, together: list[Wish]) -> None:

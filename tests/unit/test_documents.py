@@ -80,3 +80,11 @@ def test_fault_tests_end_with_the_audit(path: Path) -> None:
     own = path.read_text()
     driven = [(path.parent / f"{name}.py").read_text() for name in re.findall(r"^from faults\.(\w+) import", own, re.M)]
     assert re.search(r"assert_clean\(|audit\(|is_clean", "".join([own, *driven]))
+
+
+def test_scripts_in_the_folder() -> None:
+    """Every verb has its file; the other files are the parts that verbs share."""
+    files = {path.stem for path in (ROOT / "lua").glob("*.lua")}
+    assert set(VERBS) <= files
+    shared = files - set(VERBS)
+    assert all((ROOT / "lua" / f"{name}.lua").read_text().startswith("-- ") for name in shared)

@@ -231,9 +231,13 @@ class Horse:
             return f"{self._fault or 'it closed its channel'}, and it was killed"
         if code >= 0:
             return f"exit code {code}"
-        ran_out = -code == signal.SIGKILL and self._memory.has_struck()
-        hint = ", probably out of memory: the kernel has just killed a process for that" if ran_out else ""
-        return f"signal {-code} ({signal_name(-code)}){hint}"
+        return killed_by(-code, ran_out=-code == signal.SIGKILL and self._memory.has_struck())
+
+
+def killed_by(number: int, *, ran_out: bool = False) -> str:
+    """Say in words which signal ended a process; `ran_out` when the kernel has just killed one for memory."""
+    hint = ", probably out of memory: the kernel has just killed a process for that" if ran_out else ""
+    return f"signal {number} ({signal_name(number)}){hint}"
 
 
 def _not_loaded(module: str, traceback: str) -> HorseBroken:

@@ -226,7 +226,7 @@ class Supervisor:
         if self._stop:
             return self._stopped(f"its process ended ({cause})")
         part = f"setup of {self.horse.setting_up}" if self.horse.setting_up else "handler"
-        return Ending(Event.FAIL, Reason.CRASHED, f"the process running the {part} died: {cause}")
+        return crashed(part, cause)
 
     # Deadlines
 
@@ -283,6 +283,11 @@ class Supervisor:
     def _ask(self, stop: _Stop) -> None:
         held = self.claimed.held
         self.horse.ask_to_stop(held.task_id, held.attempt, stop.why, force=stop.forced)
+
+
+def crashed(part: str, cause: str) -> Ending:
+    """Return the end of an attempt whose process died while it ran this part, with the cause of its death."""
+    return Ending(Event.FAIL, Reason.CRASHED, f"the process running the {part} died: {cause}")
 
 
 def _failure(frame: Mapping[str, Any]) -> Ending:

@@ -12,20 +12,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from audit import audit
 from faults.chaos_faults import FAULTS, Target
-from faults.chaos_report import Death, Report, effects, overlaps
+from faults.chaos_report import Death, Report, effects, overlaps, told
 from fleet import QUICK, Fleet
 from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.connection import connect
 from ghostless.jobs.errors import GhostlessError, RedisFull, RedisRefused, RedisUnavailable
 from ghostless.jobs.model import Task
 from ghostless.jobs.settings import Settings
-from ghostless.statemachine import FINAL, LOSSES, Event, State
+from ghostless.statemachine import FINAL, State
 from redis.exceptions import RedisError
 from redis_server import RedisServer
 
@@ -216,13 +216,10 @@ class Chaos:
         return ends
 
     def _told(self, client: Client) -> Iterator[Death]:
-        """Yield the deaths of which the history tells, with how long it took to notice and to run the task again."""
+        """Yield each death with how long it took to notice and to run the task again, or why that did not happen."""
         for death in self.deaths:
             later = [entry for entry in client.history(death.task_id) if entry.at / 1000 > death.at]
-            ends = [entry.at / 1000 for entry in later if entry.reason in LOSSES]
-            starts = [entry.at / 1000 for entry in later if entry.event == Event.START]
-            if ends and starts and ends[0] <= starts[0]:
-                yield replace(death, noticed=ends[0] - death.at, restarted=starts[0] - death.at)
+            yield told(death, later)
 
     def close(self) -> list[str]:
         """End every process; return what outlived it."""

@@ -2,11 +2,13 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fleet import QUICK
+from ghostless.jobs.model import Entry
+from ghostless.statemachine import LOSSES, Event
 
 FROZEN = 0.75 * float(QUICK["GHOSTLESS_LEASE"])
 """Seconds between two notes of an attempt that was frozen."""
@@ -20,13 +22,17 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class Death:
-    """The SIGKILL of what ran a task, and the seconds until it was noticed, and until the task ran again."""
+    """The SIGKILL of what ran a task: the seconds until it was noticed and until the task ran again, None if never.
+
+    `spared` says why it was not noticed as a death, or why the task did not run again.
+    """
 
     fault: str
     task_id: str
     at: float
-    noticed: float = 0.0
-    restarted: float = 0.0
+    noticed: float | None = None
+    restarted: float | None = None
+    spared: str = ""
 
 
 @dataclass
@@ -55,9 +61,14 @@ class Report:
 
     def _told_of(self, fault: str) -> list[str]:
         deaths = [death for death in self.deaths if death.fault == fault]
+        noticed = [death.noticed for death in deaths if death.noticed is not None]
+        restarted = [death.restarted for death in deaths if death.restarted is not None]
+        spared = Counter(death.spared for death in deaths if death.spared)
         return [
-            f"{fault:17} noticed after {_spread([death.noticed for death in deaths])}",
-            f"{'':17} ran again after {_spread([death.restarted for death in deaths])}",
+            f"{fault:17} {len(deaths)} while a task ran",
+            f"{'':17} noticed after   {_spread(noticed)}",
+            f"{'':17} ran again after {_spread(restarted)}",
+            *(f"{'':17} {number} {why}" for why, number in sorted(spared.items())),
         ]
 
     def __str__(self) -> str:
@@ -80,9 +91,25 @@ class Report:
         return "\n".join([*lines, *self._broken()])
 
 
+def told(death: Death, later: Sequence[Entry]) -> Death:
+    """Return a death with what the history says after it."""
+    moves = [entry for entry in later if entry.event != Event.STAGE]
+    lost = next((entry for entry in moves if entry.reason in LOSSES), None)
+    again = next((entry for entry in moves if entry.event == Event.START), None)
+    if lost is None or (again and again.at < lost.at):  # the attempt had ended, by itself or by what was sent before
+        ended = f"told as {moves[0].event}" if moves else "had ended"
+        return replace(death, spared=f"were no death to the task: its attempt {ended}")
+    noticed = lost.at / 1000 - death.at
+    if again is None:
+        return replace(death, noticed=noticed, spared=f"did not run again: the task ended in {moves[-1].to_state}")
+    return replace(death, noticed=noticed, restarted=again.at / 1000 - death.at)
+
+
 def _spread(seconds: list[float]) -> str:
-    cuts = statistics.quantiles(seconds * 2, n=100, method="inclusive")  # doubled, since one alone has none
-    return f"p50 {cuts[49]:.1f} s, p99 {cuts[98]:.1f} s, max {max(seconds):.1f} s ({len(seconds)} seen)"
+    if len(seconds) < 2:
+        return f"{seconds[0]:.1f} s (n = 1)" if seconds else "none (n = 0)"
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+    return f"p50 {cuts[49]:.1f} s, p99 {cuts[98]:.1f} s, max {max(seconds):.1f} s (n = {len(seconds)})"
 
 
 def _notes(trace: Path) -> Iterator[tuple[int, int, float]]:

@@ -1,44 +1,29 @@
 """Clients, workers and watchdogs that do whatever Hypothesis thinks of, and a model that says what is to follow."""
 
-import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from audit import audit
-from faults.model import FINAL, RUNNING, WAITING_FOR_TIME, Model
+from faults.model import FINAL, RUNNING, WAITING_FOR_TIME, Model, settle
+from faults.submitters import QUEUES, Submitters, actors, numbers
 from ghostless.jobs.errors import StaleAttempt, TaskNotFound
-from ghostless.jobs.messages import Answer, Claim, Claimed, ClaimReply, Ending, Held, NothingToClaim, Submission
-from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import Store
-from ghostless.statemachine import LOSSES, Event, Policy, Reason
+from ghostless.jobs.messages import Answer, Claim, Claimed, ClaimReply, Ending, Held, NothingToClaim
+from ghostless.statemachine import LOSSES, Event, Reason
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
-    RuleBasedStateMachine,
     consumes,
-    initialize,
     invariant,
     multiple,
     precondition,
     rule,
 )
-from redis import Redis
 from scripts.snapshot import difference, snapshot
 
-FAR = 10**12
-"""Milliseconds of every waiting time: it is over when a rule says so, not before."""
-
-POLICY = Policy(max_retries=1, max_timeouts=1, max_losses=1, backoff_base=FAR, backoff_cap=FAR)
-QUEUES = ("q1", "q2")
 SERVED = {"w1": ("demo.add",), "w2": ("demo.add", "demo.sub"), "w3": ("demo.sub",)}
 COUNTERS = ("failures", "timeouts", "losses")
 
-numbers = st.integers(0, 4)  # of a task, in the order of their submits; beyond the last one, of none
-types = st.sampled_from(["demo.add", "demo.sub"])
-queues = st.sampled_from(QUEUES)
 workers = st.sampled_from(sorted(SERVED))
-actors = st.sampled_from(["client:a", "client:b"])
 watchdogs = st.sampled_from(["watchdog:a", "watchdog:b"])
 endings = st.sampled_from(
     [
@@ -53,59 +38,18 @@ endings = st.sampled_from(
 )
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(Submitters):
     """Clients, workers and watchdogs on one database, and what each task should be."""
 
     attempts = Bundle("attempts")  # every attempt that was ever held, however long ago
 
-    def __init__(self, redis: Redis) -> None:
-        super().__init__()
-        self.redis = redis
-        self.store = Store(redis, Settings())
-        self.keys = self.store.keys
-        self.tasks: dict[str, Model] = {}
-        self.purged: set[str] = set()
-        self.paused: set[str] = set()
-        self.claims: dict[str, Claim] = {}  # the last one of each worker
-        self.tokens = map("{:04x}".format, itertools.count())
-
-    @initialize(given=st.lists(st.tuples(types, queues), min_size=3, max_size=4))
-    def begin(self, given: list[tuple[str, str]]) -> None:
-        """Begin with some tasks: Hypothesis leaves out some rules in every sequence, it may be the submits."""
-        self.redis.flushdb()
-        for number, (task_type, queue) in enumerate(given):
-            self.submit(number, task_type, queue, False, "client:a")
-
-    # Clients
-
-    @rule(number=numbers, task_type=types, queue=queues, is_delayed=st.booleans(), actor=actors)
-    def submit(self, number: int, task_type: str, queue: str, is_delayed: bool, actor: str) -> None:
-        """Submit a task, or one that is there already."""
-        task_id = f"t{min(number, len(self.tasks) + len(self.purged))}"
-        there = self.tasks.get(task_id)
-        told = self.store.submit(
-            Submission(task_id, task_type, queue, POLICY, "{}", task_type, delay=FAR * is_delayed, actor=actor)
-        )
-        if there:
-            assert ("already" if there.type == task_type else "conflict") == told.word
-        elif task_id in self.purged:
-            assert "purged" == told.word
-        else:
-            self.tasks[task_id] = Model(task_id, task_type, queue)
-            assert self.tasks[task_id].submit(is_delayed) == told.word
+    # People
 
     @rule(number=numbers, verb=st.sampled_from(["cancel", "pause", "resume", "retry"]), actor=actors)
     def wish(self, number: int, verb: str, actor: str) -> None:
         """Ask for a task to be cancelled, paused, resumed or retried."""
         task_id = f"t{number}"
         self._expect(task_id, getattr(self.store, verb)(task_id, actor), lambda task: getattr(task, verb)())
-
-    def _expect(self, task_id: str, told: Answer, judge: Callable[[Model], str]) -> None:
-        task = self.tasks.get(task_id)
-        if task is None:
-            assert "missing" == told.word
-        else:
-            assert (judge(task), task.state, task.attempt) == (told.word, told.state, told.attempt)
 
     # Workers
 
@@ -197,6 +141,14 @@ class Machine(RuleBasedStateMachine):
         self.claims[worker] = claim
         return self._claimed(claim, reply)
 
+    @precondition(lambda self: self._in({"PENDING"}))
+    @rule(worker=workers, ending=endings)
+    def run(self, worker: str, ending: tuple[Event, Reason]) -> None:
+        """Take the next task and end it for good, so that many ends are reached."""
+        held = self.claim(worker)
+        if isinstance(held, Held):
+            self.finish(held, ending, False)
+
     def _finish(self, held: Held, ending: tuple[Event, Reason], retryable: bool, claim: Claim | None = None) -> Any:
         event, reason = ending
         return self.store.finish(
@@ -220,7 +172,7 @@ class Machine(RuleBasedStateMachine):
     def let_its_time_come(self, number: int) -> None:
         """End the time that a task waits for, or the lease of one that runs."""
         task = self.tasks.get(f"t{number}")
-        if task and task.state in WAITING_FOR_TIME:
+        if task and (task.state in WAITING_FOR_TIME or (task.state == "BLOCKED" and task.has_time)):
             task.is_due = True
             self.redis.zadd(self.keys.due, {task.id: 1})
             self.redis.hset(self.keys.task(task.id), "due_at", 1)
@@ -252,10 +204,8 @@ class Machine(RuleBasedStateMachine):
         self._sweep(actor)
 
     def _release(self, actor: str) -> None:
-        due = [task for task in self.tasks.values() if task.state in WAITING_FOR_TIME and task.is_due]
-        assert len(due) == self.store.release(actor).moved
-        for task in due:
-            task.release()
+        due = [task for task in self.tasks.values() if task.state in {*WAITING_FOR_TIME, "BLOCKED"} and task.is_due]
+        assert self.store.release(actor).moved == sum(task.release() for task in due)
 
     def _sweep(self, actor: str) -> None:
         seconds, micros = self.redis.time()  # type: ignore[misc]
@@ -268,6 +218,7 @@ class Machine(RuleBasedStateMachine):
         assert len(gone) == self.store.sweep(actor).moved
         for task_id, budget in gone.items():
             self.tasks[task_id].take_away(budget)
+        settle(self.tasks)
 
     @precondition(lambda self: self._in(RUNNING))
     @rule(number=numbers, attempt=st.integers(1, 2), worker=workers)
@@ -289,7 +240,11 @@ class Machine(RuleBasedStateMachine):
 
     # What is seldom done: one rule, that it does not crowd out the others
 
-    @rule(what=st.sampled_from(["hold", "let_go", "unpark", "requeue", "purge"]), number=numbers, actor=watchdogs)
+    @rule(
+        what=st.sampled_from(["hold", "let_go", "unpark", "requeue", "recheck", "purge"]),
+        number=numbers,
+        actor=watchdogs,
+    )
     def keep_up(self, what: str, number: int, actor: str) -> None:
         """Do this to a task, if it is one to which it can be done, and to its queue."""
         task = self.tasks.get(f"t{number}")
@@ -315,13 +270,17 @@ class Machine(RuleBasedStateMachine):
             assert 1 == self.store.requeue(actor, task.queue).moved
             task.requeue()
 
+    def _recheck(self, _task: Model, actor: str) -> None:
+        """Look again at those that wait for others: each was told."""
+        assert (0, 0) == (self.store.settle().moved, self.store.recheck(actor).moved)
+
     def _purge(self, task: Model, _actor: str) -> None:
         """Let the retention of a task be over."""
         if task.state in FINAL:
             self.redis.zadd(self.keys.retention, {task.id: 1})
             assert 1 == self.store.purge().moved
             del self.tasks[task.id]
-            self.purged.add(task.id)
+            self.purged[task.id] = task.state
 
     # What must hold after each
 

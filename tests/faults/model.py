@@ -20,12 +20,15 @@ class Model:
     id: str
     type: str
     queue: str
+    fingerprint: str = ""
     state: str = ""
     attempt: int = 0
     token: str = ""  # of the last attempt, until it was taken away from its worker
     worker: str = ""
     used: dict[str, int] = field(default_factory=dict)
     entries: list[tuple[str, str, str, int]] = field(default_factory=list)
+    unmet: set[str] = field(default_factory=set)  # those that it waits for
+    has_time: bool = False  # it also waits for a time
     is_due: bool = False  # its waiting time is over
     is_lost: bool = False  # its lease is over
     is_overdue: bool = False  # its worker should have ended it long ago
@@ -37,13 +40,32 @@ class Model:
 
     # Its beginning
 
-    def submit(self, is_delayed: bool) -> str:
-        """Accept it."""
-        return self._go("SUBMIT", "SCHEDULED" if is_delayed else "PENDING")
+    def submit(self, is_delayed: bool, unmet: set[str], is_cut_off: bool) -> str:
+        """Accept it. What depends on a task that ended badly is over at once."""
+        self.unmet, self.has_time = unmet, is_delayed
+        if is_cut_off:
+            self._go("SUBMIT", "BLOCKED")
+            return self._go("CANCEL", "CANCELLED")
+        return self._go("SUBMIT", "BLOCKED" if unmet else "SCHEDULED" if is_delayed else "PENDING")
 
-    def release(self) -> None:
-        """Its time has come."""
+    def release(self) -> int:
+        """Its time has come: that is all that it waited for, unless it waits for others too."""
+        self.has_time = self.is_due = False
+        if self.unmet:
+            return 0
         self._go("RELEASE", "PENDING")
+        return 1
+
+    def heed(self, tasks: dict[str, "Model"]) -> bool:
+        """Follow the ends of those that it waits for; tell whether it moved."""
+        ends = {other: tasks[other].state for other in self.unmet if tasks[other].state in FINAL}
+        if set(ends.values()) - {"SUCCESS"}:
+            self._go("CANCEL", "CANCELLED")
+            return True
+        self.unmet -= ends.keys()
+        if self.unmet or (self.has_time and not self.is_due):
+            return False
+        return bool(self.release())
 
     def start(self, worker: str, token: str) -> None:
         """A worker takes it."""
@@ -64,7 +86,7 @@ class Model:
         """What has no time of its own to wait for, and has not ended, can be paused."""
         if self.state in ("PAUSED", "PAUSING"):
             return "already"
-        if self.state in FINAL or self.state in ("SCHEDULED", "CANCELLING"):
+        if self.state in FINAL or self.state in ("SCHEDULED", "BLOCKED", "CANCELLING"):
             return "refused"
         return self._go("PAUSE", "PAUSING" if self.state in RUNNING else "PAUSED")
 
@@ -135,3 +157,9 @@ class Model:
     def requeue(self) -> None:
         """Its ticket was gone, and is made anew."""
         self._go("REQUEUE", "PENDING")
+
+
+def settle(tasks: dict[str, Model]) -> None:
+    """Let all that wait for others follow their ends, and then those that wait for them."""
+    while any([task.heed(tasks) for task in tasks.values() if task.state == "BLOCKED"]):
+        pass

@@ -8,7 +8,7 @@ from faults.world import OTHER_TYPE, QUEUE, TYPE, World
 from ghostless.jobs.messages import Claimed, Ending
 from ghostless.jobs.recurrence import Recurrence
 from ghostless.jobs.schedules import Schedule
-from ghostless.statemachine import Event, Reason
+from ghostless.statemachine import Event, Reason, State
 from redis import Redis
 from rq_scheduler import Scheduler as RqScheduler
 
@@ -55,6 +55,50 @@ def a_failed_task(world: World) -> None:
     """Let a task fail for good."""
     a_running_task(world)
     end(world, world.client.store.claim(world.claim("aa11")), Event.FAIL, Reason.EXCEPTION, retryable=False)
+
+
+def a_task_with_dependents(world: World) -> None:
+    """Submit a task, one that waits for it, and one that waits for both."""
+    world.submit("t1")
+    world.submit("t2", depends_on=["t1"])
+    world.submit("t3", depends_on=["t1", "t2"])
+
+
+def ends_that_were_not_told(world: World) -> None:
+    """End t1, of which t2 is still to be told, and t3, of which nobody knows that t4 waits for it."""
+    redis, keys = world.client.store.redis, world.client.store.keys
+    for task_id, waiting in (("t1", "t2"), ("t3", "t4")):
+        world.submit(task_id)
+        world.submit(waiting, depends_on=[task_id])
+        redis.hdel(keys.task(task_id), "dependents")
+    place = redis.zrange(keys.dependents("t1"), 0, -1, withscores=True)
+    redis.delete(keys.dependents("t1"), keys.dependents("t3"))
+    end(world, world.begin("bb22"))
+    world.client.cancel("t3")
+    redis.hset(keys.task("t1"), "dependents", 1)
+    redis.zadd(keys.dependents("t1"), dict(place))
+    redis.zadd(keys.settling, {"t1": 1})
+
+
+def damage(world: World) -> None:
+    """Take t1 out of the index of its state, and delete the record of t2 only."""
+    two_waiting_tasks(world)
+    redis, keys = world.client.store.redis, world.client.store.keys
+    redis.zrem(keys.state(State.PENDING), "t1")
+    redis.delete(keys.task("t2"))
+
+
+def a_task_in_a_paused_queue(world: World) -> None:
+    """Pause the queue in which a task waits."""
+    world.submit("t1")
+    world.client.pause_queue(QUEUE)
+
+
+def a_task_past_its_retention(world: World) -> None:
+    """Complete a task whose retention is over."""
+    world.submit("t1")
+    end(world, world.begin("bb22"))
+    world.client.store.redis.zadd(world.client.store.keys.retention, {"t1": 1})
 
 
 def a_popped_ticket(world: World) -> None:
@@ -104,6 +148,12 @@ def a_registered_worker_with_a_task(world: World) -> None:
 def a_schedule(world: World) -> None:
     """Register a schedule whose run is not due."""
     assert world.client.schedules.put(Schedule("tidy", TYPE, Recurrence(every=3_600_000), params_of(world)))
+
+
+def a_paused_schedule(world: World) -> None:
+    """Pause a schedule."""
+    a_schedule(world)
+    world.client.schedules.pause("tidy")
 
 
 def a_due_schedule(world: World) -> None:

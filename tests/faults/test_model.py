@@ -8,7 +8,7 @@ from redis import Redis
 
 LONG = settings.get_current_profile_name() == "long"
 BOUNDED = settings(
-    max_examples=40,
+    max_examples=60,
     stateful_step_count=40,
     derandomize=True,
     database=None,

@@ -1,6 +1,7 @@
 """Every case of `explain`, made in Redis and told alike to a caller, a browser and a person."""
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -10,9 +11,11 @@ from flask.testing import FlaskClient
 from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import TaskNotFound
+from ghostless.jobs.horse_process import killed_by
 from ghostless.jobs.keys import WORKER_RECORD
 from ghostless.jobs.record import WorkerRecord
 from ghostless.jobs.settings import Settings
+from ghostless.jobs.supervisor import crashed
 from ghostless.statemachine import Event, Policy
 from redis import Redis
 from web_tools import SCHEMA, Hand, publish, submitted
@@ -152,8 +155,8 @@ def succeeded(world: World) -> str:
 
 def failed_by_memory(world: World) -> str:
     """The kernel killed it."""
-    died = "the process running the handler died: killed by SIGKILL, since memory ran out"
-    return world.run(Event.FAIL, died, retryable=False)
+    died = crashed("handler", killed_by(signal.SIGKILL, ran_out=True))
+    return world.run(died.event, died.message, retryable=False)
 
 
 def out_of_time(world: World) -> str:
@@ -195,7 +198,7 @@ CASES: list[tuple[Case, str, str, str]] = [
     (paused, "it was paused by cli:ann: lunch", "`ghostless resume", "PAUSE by cli:ann: lunch"),
     (redis_full, "no worker listens", "nothing until Redis takes writes again: it is at its memory limit", "SUBMIT"),
     (succeeded, "attempt 1 completed", "until its retention ends", "COMPLETE by worker:hand"),
-    (failed_by_memory, "killed by SIGKILL, since memory ran out", "unless you `ghostless retry", "failures so far: 1"),
+    (failed_by_memory, "(SIGKILL), probably out of memory", "unless you `ghostless retry", "failures so far: 1"),
     (
         out_of_time,
         "given up; attempt 1 ended: ran longer than allowed, 600 s",

@@ -159,12 +159,3 @@ def test_nothing_is_repaired_that_is_only_in_motion(
     eventually(lambda: expect(client.counts()[State.SUCCESS] == len(ids)), 40)
     repairs = [entry for _, entry in redis.xrange(store.keys.history) if entry["reason"] == Reason.REPAIR]
     assert ([], []) == (repairs, audit(redis, store.keys, ids))
-
-
-def test_a_policy_that_changes_later_is_told(redis: Redis, fleet: Fleet) -> None:
-    """A server that begins to evict is told by a running watchdog, which goes on."""
-    redis.config_set("maxmemory-policy", "allkeys-lru")
-    fleet.environment["GHOSTLESS_ALLOW_EVICTION"] = "1"
-    process = fleet.watchdog()
-    eventually(lambda: expect("audit: Redis: it evicts keys" in fleet.logs()), 20)
-    assert process.poll() is None

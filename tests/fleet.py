@@ -29,6 +29,7 @@ class Fleet:
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    seen: dict[int, set[psutil.Process]] = field(default_factory=dict)  # pid -> what it was seen to have started
 
     def worker(self, *queues: str, name: str = "", tasks: str = "handlers") -> subprocess.Popen[bytes]:
         """Start `ghostless worker`; it is ready when it published its types."""
@@ -63,6 +64,17 @@ class Fleet:
             )
         self.processes.append(process)
         return process
+
+    def look(self) -> None:
+        """Note what each living process has started by now."""
+        for process in self.processes:
+            if process.poll() is None:
+                self.seen.setdefault(process.pid, set()).update(_family(process.pid))
+
+    def left_of_ended(self) -> list[int]:
+        """Return the pids of what was seen of processes that have ended, their handlers included, and still lives."""
+        ended = [process.pid for process in self.processes if process.poll() is not None]
+        return [child.pid for pid in ended for child in self.seen.get(pid, ()) if child.is_running()]
 
     @property
     def surroundings(self) -> dict[str, str]:

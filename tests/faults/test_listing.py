@@ -1,5 +1,6 @@
 """Many tasks, some of them damaged: every look at them answers, and no command of it holds Redis up (B58, B64)."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -55,6 +56,7 @@ def test_every_look_is_short(crowd: Scene, web: FlaskClient) -> None:
         assert min(how_slow(crowd.redis, web, place) for _ in range(3)) == 0, place
     used = {name.removeprefix("cmdstat_") for name in crowd.redis.info("commandstats")}
     assert used & FORBIDDEN == set()
+    assert_only_the_damage(crowd)
 
 
 def how_slow(redis: Redis, web: FlaskClient, place: str) -> int:
@@ -75,6 +77,14 @@ def test_every_page_comes_and_names_what_is_damaged(crowd: Scene, web: FlaskClie
     assert len(seen) == NUMBER
     assert {f"t{number}" for number in range(DAMAGED)} == {task_id for task_id, damaged in seen.items() if damaged}
     assert web.get(f"/api/tasks/t{DAMAGED}").status_code == 500, "one task is not shown with params made up"
+    assert_only_the_damage(crowd)
+
+
+def assert_only_the_damage(crowd: Scene) -> None:
+    """Check that no look changed anything: the audit finds the tasks without a record, and nothing else."""
+    gone = {f"t{number}" for number in range(DAMAGED)}
+    strange = [line for line in audit(crowd.redis, crowd.keys) if not gone & set(re.findall(r"\bt\d+\b", line))]
+    assert [line for line in strange if not line.startswith(("h: ", "c: entry "))] == []
 
 
 def test_sweeps_are_bounded(crowd: Scene) -> None:

@@ -14,7 +14,7 @@ from scripts.test_poison import MEMBERS, MISSING, clear_poison, poison
 
 pytestmark = pytest.mark.slow
 
-SWEPT = ("due", "deadlines", "retention", "pending:default")
+SWEPT = ("due", "deadlines", "retention", "settling", "pending:default")
 PARKED = "parked:default:life.once"
 
 

@@ -67,11 +67,11 @@ def run(store: Store, name: str) -> None:
     store.claim(Claim(f"w-{name}", (name,), "aa", (TYPE,)))
 
 
-def end(store: Store, name: str, event: Event) -> None:
+def end(store: Store, name: str, event: Event, **how: bool) -> None:
     """Accept a task and bring its first attempt to an end."""
     submit(store, name)
     claimed = store.claim(Claim(f"w-{name}", (name,), "aa", (TYPE,)))
-    store.finish(claimed.held, Ending(event, Reason.EXCEPTION, text="{}"), "worker:w")  # type: ignore[union-attr]
+    store.finish(claimed.held, Ending(event, Reason.EXCEPTION, text="{}", **how), "worker:w")  # type: ignore[union-attr]
 
 
 def park(store: Store, name: str) -> None:
@@ -92,6 +92,11 @@ def losses(store: Store) -> dict[str, Callable[[], object]]:
     end(store, "done", Event.COMPLETE)
     for name in ("parked", "untyped"):
         park(store, name)
+    submit(store, "awaited", delay=10**7)
+    store.submit(Submission("behind-awaited", TYPE, "behind", Policy(), "{}", "f", depends_on=("awaited",)))
+    end(store, "failed", Event.FAIL, retryable=False)
+    submit(store, "cancelled")
+    store.cancel("cancelled", "tester")
     return {
         "queued": lambda: redis.zrem(keys.state(State.PENDING), "queued"),
         "unlisted": lambda: redis.zrem(keys.pending("unlisted"), "unlisted"),
@@ -103,6 +108,9 @@ def losses(store: Store) -> dict[str, Callable[[], object]]:
         "undated": lambda: redis.zrem(keys.deadlines, "undated"),
         "abandoned": lambda: abandon(store, "abandoned"),
         "waiting": lambda: redis.zrem(keys.due, "waiting"),
+        "behind-awaited": lambda: redis.zrem(keys.dependents("awaited"), "behind-awaited"),
+        "failed": lambda: redis.zrem(keys.retention, "failed"),
+        "cancelled": lambda: redis.zrem(keys.retention, "cancelled"),
         "done": lambda: redis.zrem(keys.retention, "done"),
         "parked": lambda: redis.zrem(keys.parked(f"parked:{TYPE}"), "parked"),
         "untyped": lambda: redis.delete(keys.parked_types("untyped")),

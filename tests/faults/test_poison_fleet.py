@@ -1,5 +1,6 @@
 """Poison in every index at once, under a real watchdog and a real worker: the good tasks move, and the bad are told."""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from scripts.test_poison import MEMBERS, MISSING, clear_poison, poison
 
 pytestmark = pytest.mark.slow
 
-SWEPT = ("due", "deadlines", "retention", "settling", "pending:default")
+SWEPT = ("due", "deadlines", "retention", "settling", "state:BLOCKED", "pending:default")
 PARKED = "parked:default:life.once"
 
 
@@ -43,9 +44,15 @@ def test_poison_everywhere(serving: Callable[..., None], client: Client, fleet: 
     eventually(lambda: assert_none_left(client, ids), seconds=30)
     assert all(len(line) < 2_000 for line in fleet.logs().splitlines())
     in_lists = len(MEMBERS) - len(MISSING)  # a ticket of nothing at all is no damage
-    assert redis.hlen(keys.quarantine) == (len(SWEPT) + 1) * len(MEMBERS) + in_lists
+    looked_through = {keys.prefix + index for index in (*SWEPT, PARKED)}
+    places = [place.partition(" ")[0] for place in redis.hkeys(keys.quarantine)]
+    assert looked_through <= set(places), set(places) ^ looked_through
+    assert len(places) == (len(SWEPT) + 1) * len(MEMBERS) + in_lists, Counter(places)
     told = fleet.logs()
-    assert all(f"{duty}: CORRUPT" in told for duty in ("release_due", "sweep_deadlines", "purge", "requeue_missing"))
+    assert all(
+        f"{duty}: CORRUPT" in told
+        for duty in ("release_due", "sweep_deadlines", "purge", "requeue_missing", "settle_dependents")
+    )
     redis.delete(keys.quarantine)
     redis.set(keys.quarantine, "no hash")
     spread(client)

@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +89,13 @@ def _sync(folder: Path) -> None:
 
 def find_archived(folder: Path, task_id: str) -> dict[str, Any]:
     """Return what was archived of a task last. Raises NotArchived."""
-    for path in sorted(folder.glob(f"*{ENDING}"), reverse=True):
-        found = [line for line in _lines(path) if line.startswith(f'{{"id": "{task_id}",')]
+    files = sorted(folder.glob(f"*{ENDING}"), reverse=True)
+    # Of one day the names tell no order: each process that archived has a file of its own.
+    for _, of_one_day in groupby(files, key=lambda path: path.name.partition("-")[0]):
+        lines = (line for path in of_one_day for line in _lines(path))
+        found = [json.loads(line) for line in lines if line.startswith(f'{{"id": "{task_id}",')]
         if found:
-            return json.loads(found[-1])
+            return max(reversed(found), key=itemgetter("archived_at"))
     raise NotArchived(task_id, str(folder))
 
 

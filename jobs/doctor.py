@@ -5,7 +5,7 @@ is gathered here are the ids to decide on: from the records, the indices, the va
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -214,8 +214,8 @@ class Doctor:
                 if task_id not in gone:
                     what = f"the history has an entry of it, {entry_id}, that it does not name"
                     yield Problem("c", task_id, what, "removed" if self.actor else "remains")
-        for some in batches(self._last_entry):
-            self._describe_last_entries(some)
+        # Asked again, since a purge may have begun meanwhile; one that is over has left no entry.
+        self._describe_last_entries(self._half_purged())
         if found and self.actor:
             list(self._leaves(deletes=True))
 
@@ -223,7 +223,7 @@ class Doctor:
         """Return the purged tasks of whose long histories the watchdogs delete the rest."""
         with translated():
             names = cast(list[str], self.redis.lrange(self.keys.leftovers, 0, -1))
-        return {name.partition(".")[0] for name in names}
+        return {name.rpartition(".")[0] for name in names}
 
     def _leaves(self, *, deletes: bool = False) -> Iterator[dict[str, str]]:
         after: str | None = "0-0"
@@ -234,12 +234,18 @@ class Doctor:
                 yield leaf.unnamed
             after = leaf.after
 
-    def _describe_last_entries(self, task_ids: Sequence[str]) -> None:
-        with translated(), self.redis.pipeline(transaction=False) as pipeline:
-            for task_id in task_ids:
-                pipeline.xrange(self.keys.history, self._last_entry[task_id], self._last_entry[task_id])
-            found = cast(list[list[tuple[str, dict[str, str]]]], pipeline.execute())
-        self._last_entry |= {task_id: _move(*entries[0]) for task_id, entries in zip(task_ids, found, strict=True)}
+    def _describe_last_entries(self, half_purged: Container[str]) -> None:
+        """Put in the place of each last entry's id what it tells; forget those that are gone or about to go."""
+        left = [one for one in self._last_entry.items() if one[0] not in half_purged]
+        self._last_entry = {}
+        for some in batches(left):
+            with translated(), self.redis.pipeline(transaction=False) as pipeline:
+                for _, entry_id in some:
+                    pipeline.xrange(self.keys.history, entry_id, entry_id)
+                found = cast(list[list[tuple[str, dict[str, str]]]], pipeline.execute())
+            self._last_entry |= {
+                task_id: _move(*entries[0]) for (task_id, _), entries in zip(some, found, strict=True) if entries
+            }
 
     # Tickets
 

@@ -194,8 +194,8 @@ class Keys:
 
     @property
     def ledger(self) -> str:
-        """hash: counters that must add up: submitted = live + final + purged; how many of the purged were archived;
-        writes refused as stale.
+        """hash: counters that must add up: submitted = live + final + purged + lost, which the doctor wrote off; how
+        many of the purged were archived; writes refused as stale.
         """
         return f"{self.prefix}ledger"
 

@@ -208,15 +208,22 @@ class Reads:
         """Return how many PENDING tasks each queue holds, the parked ones included."""
         return {queue: waiting.pending for queue, waiting in self.waiting(queues).items()}
 
-    def oldest_pending(self, queues: Iterable[str]) -> dict[str, int]:
-        """Return since when (ms) the oldest PENDING task of each queue waits; a queue without any is left out."""
-        indices = [(queue, index) for queue in queues for index in self._indices(State.PENDING, queue)]
+    def oldest_pending(self, waiting: Mapping[str, Waiting]) -> dict[str, int]:
+        """Return since when (ms) the oldest PENDING task of each queue waits; a queue without any is left out.
+
+        `waiting` is what `waiting` answered: it names the parked types.
+        """
+        places = [
+            (queue, index)
+            for queue, found in waiting.items()
+            for index in (self.keys.pending(queue), *(self.keys.parked(parking(queue, name)) for name in found.parked))
+        ]
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
-            for _, index in indices:
+            for _, index in places:
                 pipeline.zrange(index, 0, 0, withscores=True)
             firsts = cast(list[list[tuple[str, float]]], pipeline.execute())
         since: dict[str, int] = {}
-        for (queue, _), first in zip(indices, firsts, strict=True):
+        for (queue, _), first in zip(places, firsts, strict=True):
             for _, entered_at in first:
                 since[queue] = min(since.get(queue, int(entered_at)), int(entered_at))
         return since

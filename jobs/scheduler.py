@@ -9,26 +9,31 @@ import logging
 import signal
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
+from cronsim import CronSim, CronSimError
+from dateutil.tz import gettz
 from redis import Redis
 from redis.exceptions import RedisError
+from rq.job import Job
 from rq_scheduler import Scheduler as RqScheduler
 
 from .client import Client
 from .errors import CorruptRecord, GhostlessError, RedisFull, RedisRefused, RedisUnavailable, TaskConflict, TaskNotFound
 from .pauses import Pauses
-from .schedules import Schedule
+from .schedules import BY_CODE, Schedule
 
 log = logging.getLogger("ghostless.scheduler")
 
 MISSED = 60_000
 """Milliseconds after which a run that did not begin counts as missed."""
 
-MOST_MISSED = 100
-"""Runs that `misfire="all"` makes up for at most, the newest."""
+MOST_AT_ONCE = 100
+"""Runs of a schedule that are submitted at once, at most: the newest."""
 
 LONGEST_PAUSE = 5.0
 """Seconds between two tries while Redis does not answer."""
@@ -133,20 +138,48 @@ class Scheduler(RqScheduler):
             return error.task_id
 
     def _hindrance(self, schedule: Schedule) -> str:
-        if schedule.overlap == "allow" or schedule.last_task is None:
+        if schedule.last_task is None or (schedule.overlap == "allow" and schedule.source != BY_CODE):
             return ""
         try:
             task = self.client.get(schedule.last_task)
         except (TaskNotFound, CorruptRecord):
             return ""
-        return "" if task.is_final else f"left out: the run before, {task.id}, is {task.state}"
+        if task.parked_at and schedule.source == BY_CODE:  # the code that declared it may be gone for good
+            return f"left out: no worker serves {task.type}, and the run before, {task.id}, waits for one"
+        is_allowed = task.is_final or schedule.overlap == "allow"
+        return "" if is_allowed else f"left out: the run before, {task.id}, is {task.state}"
+
+    # Plain jobs
+
+    def cron(self, cron_string: str, *arguments: Any, **options: Any) -> Job:
+        """Register a plain job as rq-scheduler does, due by UTC, or by the machine's time with `use_local_timezone`."""
+        job = cast(Job, super().cron(cron_string, *arguments, **options))
+        self._put_right(job)
+        return job
+
+    def enqueue_job(self, job: Job) -> None:
+        """Hand a plain job over; one with a cron expression is due again by the rules of `cron`."""
+        super().enqueue_job(job)
+        if "cron_string" in job.meta and not job.meta.get("interval"):
+            self._put_right(job)
+
+    def _put_right(self, job: Job) -> None:
+        """Let a plain job be due in its own zone: rq-scheduler takes the machine's in any case, and no daylight saving.
+
+        What only rq-scheduler's own library can read keeps the time that it has.
+        """
+        now = datetime.now(gettz() if job.meta.get("use_local_timezone") else UTC)
+        with suppress(CronSimError):
+            due = next(CronSim(job.meta["cron_string"], now))
+            self.connection.zadd(self.scheduled_jobs_key, {job.id: due.timestamp()}, xx=True)
 
 
 def chosen(schedule: Schedule, now: int) -> Sequence[int]:
     """Return the due times of a schedule for which a task is submitted now, the oldest first."""
-    most = MOST_MISSED if schedule.misfire == "all" else 1
-    dues = schedule.recurrence.latest(schedule.due, now, most)
-    return [due for due in dues if schedule.misfire != "skip" or now - due <= MISSED]
+    dues = schedule.recurrence.latest(schedule.due, now, MOST_AT_ONCE)
+    missed = [due for due in dues if now - due > MISSED]
+    made_up = {"skip": [], "once": missed[-1:], "all": missed}[schedule.misfire]
+    return made_up + dues[len(missed) :]
 
 
 def submit_run(client: Client, schedule: Schedule, key: str, due: int) -> str:

@@ -1,4 +1,4 @@
-"""The watchdog: seven bounded steps, again and again, that move what would otherwise stand still.
+"""The watchdog: eight bounded steps, again and again, that move what would otherwise stand still.
 
 Any number may run at once: each step is one script that decides with fresh state, so none needs a lock.
 """
@@ -112,15 +112,16 @@ class Watchdog:
         return self.store.purge()
 
     def audit(self) -> Swept:
-        """Put right what is wrong around a few of the stored tasks, and tell when the server is not fit any more."""
-        step = self._upkeep.patrol(self.actor)
-        return Swept(step.looked_at, step.moved, (*step.problems, *self._unfit()))
+        """Put right what is wrong around a few of the stored tasks."""
+        return self._upkeep.patrol(self.actor)
 
-    def _unfit(self) -> list[str]:
+    def look_at_server(self) -> Swept:
+        """Tell, now and then, when the server is not fit to keep tasks any more."""
         if time.monotonic() < self._look_at_server_at:
-            return []
+            return Swept(0, 0, ())
         self._look_at_server_at = time.monotonic() + LOOK_AT_SERVER_AGAIN
-        return [f"Redis: {finding}" for finding in preflight(self.store.redis) if finding.level == "refused"]
+        found = preflight(self.store.redis, allow_eviction=self.store.settings.allow_eviction)
+        return Swept(0, 0, tuple(f"Redis: {finding}" for finding in found if finding.level == "refused"))
 
     def sweep_all(self) -> bool:
         """Do each duty once; tell whether one of them had a full batch, so that more is waiting.
@@ -137,7 +138,7 @@ class Watchdog:
     def _duties(self) -> tuple[Callable[[], Swept], ...]:
         return (
             *(self.sweep_deadlines, self.release_due, self.requeue_missing),
-            *(self.settle_dependents, self.recheck_blocked, self.purge, self.audit),
+            *(self.settle_dependents, self.recheck_blocked, self.purge, self.audit, self.look_at_server),
         )
 
     def _perform(self, duty: Callable[[], Swept], outages: list[RedisUnavailable]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from helpers import die_with_the_tests
+from helpers import die_with_the_tests, is_running
 
 QUICK = {
     "GHOSTLESS_BEAT": "0.3",
@@ -21,6 +21,17 @@ QUICK = {
 """Clocks short enough to see every deadline pass in a test."""
 
 
+class Signalled(subprocess.Popen[bytes]):
+    """A process that remembers, at each signal by this object, what it had started by then."""
+
+    family: frozenset[psutil.Process] = frozenset()
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal, SIGKILL too."""
+        self.family |= set(_family(self.pid))
+        super().send_signal(sig)
+
+
 @dataclass
 class Fleet:
     """The processes of one test, on one Redis."""
@@ -28,7 +39,7 @@ class Fleet:
     url: str
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    processes: list[Signalled] = field(default_factory=list)
 
     def worker(self, *queues: str, name: str = "", tasks: str = "handlers") -> subprocess.Popen[bytes]:
         """Start `ghostless worker`; it is ready when it published its types."""
@@ -51,7 +62,7 @@ class Fleet:
         """Start any command with the fleet's settings; its output goes to a file of the test's folder."""
         log = self.folder / f"{len(self.processes)}-{command[3] if len(command) > 3 else 'process'}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(
+            process = Signalled(
                 command,
                 env=self.surroundings,
                 cwd=self.folder,
@@ -63,6 +74,15 @@ class Fleet:
             )
         self.processes.append(process)
         return process
+
+    def ended(self) -> list[int]:
+        """Return the pids of the processes that have ended, and of what they had when a test last signalled them.
+
+        A handler that is only a zombie was left to the machine's first process, which may never ask for it.
+        """
+        over = [process for process in self.processes if process.poll() is not None]
+        families = [child.pid for process in over for child in process.family if child.is_running()]
+        return [process.pid for process in over] + [pid for pid in families if is_running(pid)]
 
     @property
     def surroundings(self) -> dict[str, str]:

@@ -51,7 +51,7 @@ class _Numbers(Collector):
     def _queues(self) -> Iterator[Metric]:
         queues = sorted(self._reads.queues())
         waiting, now = self._reads.waiting(queues), self._reads.now()
-        ages = {queue: (now - since) / 1000 for queue, since in self._reads.oldest_pending(queues).items()}
+        ages = {queue: (now - since) / 1000 for queue, since in self._reads.oldest_pending(waiting).items()}
         pending = {queue: found.pending for queue, found in waiting.items()}
         parked = {queue: sum(found.parked.values()) for queue, found in waiting.items()}
         yield _by("queue", "ghostless_queue_pending", "PENDING tasks, the parked ones included.", pending)

@@ -248,10 +248,15 @@ def assert_gone(*pids: int) -> None:
 def assert_clean(
     client: Client, fleet: Fleet, *task_ids: str, effects: Mapping[str, Sequence[int]] | None = None
 ) -> None:
-    """Check everything against the audit and the doctor; `effects` are the attempts of each task's side effect."""
+    """Check everything against the audit and the doctor; `effects` are the attempts of each task's side effect.
+
+    Of processes that have ended nothing may live any more, whatever ended them.
+    """
     eventually(lambda: assert_no_folder_left(fleet))
+    eventually(lambda: assert_gone(*fleet.ended()))
     with connect(client.settings) as redis:
-        assert audit(redis, client.store.keys, task_ids, effects=effects, folders=folders_of_attempts(fleet)) == []
+        left = {"pids": fleet.ended(), "folders": folders_of_attempts(fleet)}
+        assert audit(redis, client.store.keys, task_ids, effects=effects, **left) == []
         assert [str(problem) for problem in Doctor(Store(redis, client.settings)).audit()] == []
 
 

@@ -3,6 +3,7 @@
 How long each look takes beside 200,000 tasks, `python -m ghostless.benchmarks.looks` prints.
 """
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -95,6 +96,7 @@ def test_every_look_is_short(crowd: Scene, web: FlaskClient) -> None:
         assert any(how_slow(crowd.redis, web, place) == 0 for _ in range(3)), place
     used = {name.removeprefix("cmdstat_") for name in crowd.redis.info("commandstats")}
     assert used & FORBIDDEN == set()
+    assert_only_the_damage(crowd)
 
 
 def how_slow(redis: Redis, web: FlaskClient, place: str) -> int:
@@ -116,6 +118,14 @@ def test_every_page_comes_and_names_what_is_damaged(web: FlaskClient, number: in
     assert len(seen) == number
     assert {f"t{index}" for index in range(DAMAGED)} == {task_id for task_id, damaged in seen.items() if damaged}
     assert web.get(f"/api/tasks/t{DAMAGED}").status_code == 500, "one task is not shown with params made up"
+    assert_only_the_damage(crowd)
+
+
+def assert_only_the_damage(crowd: Scene) -> None:
+    """Check that no look changed anything: the audit finds the tasks without a record, and nothing else."""
+    gone = {f"t{number}" for number in range(DAMAGED)}
+    strange = [line for line in audit(crowd.redis, crowd.keys) if not gone & set(re.findall(r"\bt\d+\b", line))]
+    assert [line for line in strange if not line.startswith(("h: ", "c: entry "))] == []
 
 
 def test_cancels_sweeps_and_the_doctor_are_bounded(crowd: Scene, settings: Settings, number: int) -> None:

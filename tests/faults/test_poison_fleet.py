@@ -1,6 +1,7 @@
 """Poison in every index at once, under a real watchdog and a real worker: the good tasks move, and the bad are told."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ from scripts.test_poison import MEMBERS, MISSING, clear_poison, poison
 
 pytestmark = pytest.mark.slow
 
-SWEPT = ("due", "deadlines", "retention", "pending:default")
+SWEPT = ("due", "deadlines", "retention", "settling", "state:BLOCKED", "pending:default")
+NEEDS_NO_QUARANTINE = tuple(index for index in SWEPT if index not in ("settling", "state:BLOCKED"))
+"""The indices that are gone through also while the quarantine is damaged."""
+
 PARKED = "parked:default:life.once"
 
 
@@ -43,14 +47,20 @@ def test_poison_everywhere(serving: Callable[..., None], client: Client, fleet: 
     eventually(lambda: assert_none_left(client, ids), seconds=30)
     assert all(len(line) < 2_000 for line in fleet.logs().splitlines())
     in_lists = len(MEMBERS) - len(MISSING)  # a ticket of nothing at all is no damage
-    assert redis.hlen(keys.quarantine) == (len(SWEPT) + 1) * len(MEMBERS) + in_lists
+    looked_through = {keys.prefix + index for index in (*SWEPT, PARKED)}
+    places = [place.partition(" ")[0] for place in redis.hkeys(keys.quarantine)]
+    assert looked_through <= set(places), set(places) ^ looked_through
+    assert len(places) == (len(SWEPT) + 1) * len(MEMBERS) + in_lists, Counter(places)
     told = fleet.logs()
-    assert all(f"{duty}: CORRUPT" in told for duty in ("release_due", "sweep_deadlines", "purge", "requeue_missing"))
+    assert all(
+        f"{duty}: CORRUPT" in told
+        for duty in ("release_due", "sweep_deadlines", "purge", "requeue_missing", "settle_dependents")
+    )
     redis.delete(keys.quarantine)
     redis.set(keys.quarantine, "no hash")
     spread(client)
     ids += submit_all(client, trace)
-    eventually(lambda: assert_none_left(client, ids), seconds=30)
+    eventually(lambda: assert_none_left(client, ids, NEEDS_NO_QUARANTINE), seconds=30)
     assert f"CORRUPT {keys.quarantine}: expected hash, got string" in fleet.logs()
     assert [process.poll() for process in fleet.processes] == [None, None]
     assert [story(client, task_id) for task_id in ids] == [["SUBMIT", "RELEASE", "START", "COMPLETE"]] * len(ids)
@@ -63,11 +73,11 @@ def submit_all(client: Client, trace: Path) -> list[str]:
     return [client.submit("life.once", {"trace": str(trace)}, delay=0.2).task_id for _ in range(20)]
 
 
-def assert_none_left(client: Client, ids: list[str]) -> None:
+def assert_none_left(client: Client, ids: list[str], swept: Sequence[str] = SWEPT) -> None:
     """Check that all ended, and that no damaged member is left in an index that is watched."""
     redis, keys = client.store.redis, client.store.keys
     assert {client.get(task_id).state for task_id in ids} == {State.SUCCESS}
-    left = {index: redis.zmscore(keys.prefix + index, MEMBERS) for index in (*SWEPT, PARKED)}
+    left = {index: redis.zmscore(keys.prefix + index, MEMBERS) for index in (*swept, PARKED)}
     assert set().union(*left.values()) == {None}, left
     expect(redis.llen(keys.rq_queue("default")) == 0)
 
@@ -78,4 +88,5 @@ def tidy_up(client: Client) -> None:
     clear_poison(scene(redis))
     for state in STORED:
         redis.zrem(keys.state(state), *MEMBERS)
+    redis.zrem(keys.settling, *MEMBERS)
     redis.delete(keys.quarantine)

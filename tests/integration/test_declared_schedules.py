@@ -9,6 +9,7 @@ import pytest
 from ghostless.jobs import Context
 from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.errors import InvalidHandler, ScheduleNotFound
+from ghostless.jobs.messages import Claim
 from ghostless.jobs.publishing import publish
 from ghostless.jobs.recurrence import Recurrence
 from ghostless.jobs.registry import Registry
@@ -52,6 +53,25 @@ def test_publishing_registers_and_runs_nothing(schedules: Schedules, store: Stor
     assert 0 == Scheduler(client).submit_due()
     publish(store, declared(**DAILY, misfire="all", overlap="skip"))
     assert there == schedules.get(NAME)
+
+
+@pytest.mark.parametrize("by_code", [True, False])
+def test_a_type_that_nobody_serves_any_more(schedules: Schedules, store: Store, client: Client, by_code: bool) -> None:
+    """Its schedule cannot know that the code is gone: one parked run waits and no further ones pile up.
+
+    One that a person registered submits as it says.
+    """
+    publish(store, declared(**DAILY))
+    if not by_code:
+        schedules.put(replace(schedules.get(NAME), source="cli"))
+    for _ in range(3):
+        there, (_, now) = schedules.get(NAME), schedules.all()
+        assert schedules.advance(there, replace(there, due=there.recurrence.latest(0, now, 1)[0], misfire="once"))
+        Scheduler(client).submit_due()
+        store.claim(Claim.new("w", ["default"], ["another"]))
+    after = schedules.get(NAME)
+    assert (2 if by_code else 0) == after.skipped
+    assert by_code == (f"no worker serves {NAME}" in after.last_problem)
 
 
 def test_a_due_run_is_submitted_without_params(schedules: Schedules, store: Store, client: Client) -> None:

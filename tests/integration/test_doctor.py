@@ -1,11 +1,13 @@
 """`ghostless doctor`: what it says and does, beside the oracle of the tests."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +15,16 @@ from audit import audit
 from ghostless.jobs.batches import ask_each
 from ghostless.jobs.connection import connect
 from ghostless.jobs.doctor import Doctor, Problem
+from ghostless.jobs.errors import RedisUnavailable
 from ghostless.jobs.inventory import place_of
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.messages import Claim
+from ghostless.jobs.preflight import Finding
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
-from ghostless.statemachine import STORED, State
+from ghostless.jobs.upkeep import Leaf, Upkeep
+from ghostless.jobs.watchdog import Watchdog
+from ghostless.statemachine import STORED, Policy, State
 from redis import Redis
 from scripts.seeding import BY_PERSON, BY_WATCHDOG, ID, QUEUE, TYPE, Scene, claimed, park, put, scene, submission
 from scripts.test_audit import DAMAGE
@@ -186,6 +192,32 @@ def test_tasks_in_motion_are_no_problem(
     assert [] == audit(redis, stage.keys)
 
 
+@pytest.mark.parametrize("actor", ["", BY_PERSON])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_purge_in_motion_is_no_problem(
+    stage: Scene, examine: Callable[..., list[Problem]], monkeypatch: pytest.MonkeyPatch, actor: str, steps: int
+) -> None:
+    """Long histories that watchdogs begin to delete, and delete, while it reads them are told by no audit or repair."""
+    monkeypatch.setattr("ghostless.jobs.store.ENTRIES_DELETED", 1)
+    monkeypatch.setattr("ghostless.jobs.upkeep.LEAFED", 2)
+    read = Upkeep.leaf_through
+
+    def purging(upkeep: Upkeep, *arguments: Any, **options: Any) -> Leaf:
+        leaf = read(upkeep, *arguments, **options)
+        for _ in range(steps):
+            stage.store.purge()
+        return leaf
+
+    ids = [f"a.{number}" for number in range(10)]
+    stage.store.submit_many([submission(task_id, Policy(retention=1)) for task_id in ids])
+    for task_id in ids:
+        stage.store.cancel(task_id, BY_PERSON)
+    monkeypatch.setattr(Upkeep, "leaf_through", purging)
+    assert [] == examine(actor)
+    assert "10" == stage.redis.hget(stage.keys.ledger, "purged")
+    assert [] == examine(actor) == audit(stage.redis, stage.keys, ids)
+
+
 def test_every_key_of_the_product_is_in_the_inventory() -> None:
     """Each name of `Keys` below the prefix is known, with the life that its docstring says."""
     keys = Keys()
@@ -293,6 +325,37 @@ def test_the_doctor_tells_of_eviction(ask: Ask, redis: Redis) -> None:
         code, shown = ask("doctor")
     assert 1 == code
     assert "Redis: refused: it evicts keys" in shown
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_watchdogs_look_at_the_server_again(
+    redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, allowed: bool
+) -> None:
+    """One that begins to evict is told while they run, unless that is allowed."""
+    monkeypatch.setattr("ghostless.jobs.watchdog.LOOK_AT_SERVER_AGAIN", 0)
+    watchdog = Watchdog(Store(redis, replace(settings, allow_eviction=allowed)))
+    watchdog.sweep_all()
+    assert not caplog.records
+    with evicting(redis):
+        watchdog.sweep_all()
+    assert allowed != ("look_at_server: Redis: it evicts keys" in caplog.text)
+
+
+def test_a_look_at_the_server_that_fails_hides_no_repair(
+    stage: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the continuous audit repaired stands in the log, although the server did not answer the next question."""
+
+    def fail(*_: object, **__: object) -> list[Finding]:
+        raise RedisUnavailable(ConnectionError("gone"))
+
+    put(stage, State.PROCESSING)
+    stage.redis.zrem(stage.keys.deadlines, ID)
+    monkeypatch.setattr("ghostless.jobs.watchdog.preflight", fail)
+    with caplog.at_level(logging.INFO), pytest.raises(RedisUnavailable):
+        Watchdog(stage.store).sweep_all()
+    assert f"audit: {stage.keys.task(ID)}: it is PROCESSING" in caplog.text
+    assert [] == audit(stage.redis, stage.keys, [ID])
 
 
 def test_a_server_that_tells_nothing_of_itself_is_taken(ask: Ask, redis: Redis, settings: Settings) -> None:

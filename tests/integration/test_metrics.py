@@ -1,11 +1,16 @@
 """`GET /metrics`: the ledger, the states, the queues and the watchdog, as Prometheus reads them."""
 
+from typing import Any
+
+import pytest
 from flask.testing import FlaskClient
 from ghostless.jobs.client import Client
 from ghostless.jobs.messages import Claim
 from ghostless.jobs.store import Store
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
+from redis.connection import AbstractConnection
+from scripts.seeding import submission
 from web_tools import Hand, submitted
 
 
@@ -53,3 +58,27 @@ def test_a_task_that_vanished_is_missing(web: FlaskClient, client: Client, redis
     task_id = submitted(client)
     redis.zrem(client.store.keys.state("PENDING"), task_id)
     assert 1 == numbers(web)["ghostless_tasks_missing"]
+
+
+def test_the_cost_does_not_follow_the_queues(
+    web: FlaskClient, store: Store, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty queues, each with a parked type, take as many round trips as one."""
+    trips: list[int] = []
+    ask = AbstractConnection.send_packed_command
+
+    def counted(connection: AbstractConnection, *arguments: Any, **options: Any) -> None:
+        trips[-1] += 1
+        ask(connection, *arguments, **options)
+
+    for number in range(20):
+        store.submit(submission(f"t{number}", queue=f"q{number}"))
+        store.claim(Claim.new("w", [f"q{number}"], ["another"]))
+        with monkeypatch.context() as patch:
+            patch.setattr(AbstractConnection, "send_packed_command", counted)
+            trips.append(0)
+            found = numbers(web)
+    assert 1 == found["ghostless_queue_parked/q19"]
+    assert found["ghostless_queue_oldest_pending_seconds/q19"] < 60
+    assert trips[0] > 0
+    assert trips[1] == trips[-1]

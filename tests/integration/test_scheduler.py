@@ -2,9 +2,10 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
 from audit import audit
@@ -15,7 +16,7 @@ from ghostless.jobs.errors import CorruptRecord, InvalidTask, RedisUnavailable, 
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.model import Task
 from ghostless.jobs.recurrence import Recurrence
-from ghostless.jobs.scheduler import MOST_MISSED, Scheduler
+from ghostless.jobs.scheduler import MOST_AT_ONCE, Scheduler, chosen
 from ghostless.jobs.schedules import Schedule, Schedules
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
@@ -67,6 +68,13 @@ def submitted(client: Client) -> list[Task]:
     """Return the tasks that there are, the first first."""
     tasks = [task for task in client.list(Filter(), limit=500).tasks if isinstance(task, Task)]
     return sorted(tasks, key=lambda task: task.submitted_at)
+
+
+def purge(client: Client, task_id: str) -> None:
+    """Cancel a task and let its retention be over."""
+    client.cancel(task_id)
+    client.store.redis.zadd(client.store.keys.retention, {task_id: 0})
+    assert 1 == client.store.purge().moved
 
 
 def test_the_first_registration_runs_nothing(scheduler: Scheduler, schedules: Schedules, client: Client) -> None:
@@ -159,7 +167,7 @@ def test_a_run_that_fails_or_is_removed_ends_no_schedule(
     ends: list[Callable[[str], object]] = [
         lambda _task_id: hand.run(event=Event.FAIL, retryable=False),
         client.cancel,
-        lambda task_id: client.store.redis.delete(client.store.keys.task(task_id)),
+        lambda task_id: purge(client, task_id),
     ]
     for number, end in enumerate(ends, start=1):
         late(schedules, 100 - number)
@@ -196,7 +204,27 @@ def test_made_up_runs_are_bounded(scheduler: Scheduler, schedules: Schedules, cl
     schedules.put(schedule(every=1_000, misfire="all"))
     late(schedules, 1_000_000)
     scheduler.submit_due()
-    assert MOST_MISSED == len(submitted(client))
+    assert MOST_AT_ONCE == len(submitted(client))
+
+
+@pytest.mark.parametrize("misfire", ["skip", "once", "all"])
+def test_runs_that_are_little_late_are_all_submitted(
+    scheduler: Scheduler, schedules: Schedules, client: Client, misfire: str
+) -> None:
+    """What is due more often than a scheduler looks loses no run, whatever becomes of missed ones."""
+    schedules.put(schedule(every=1_000, misfire=misfire))
+    first = late(schedules, 5_500).due
+    scheduler.submit_due()
+    dues = [client.get(task.id).metadata["due"] for task in submitted(client)]
+    assert [first + number * 1_000 for number in range(6)] == sorted(dues)
+
+
+def test_one_run_for_an_outage_and_each_of_the_last_minute(schedules: Schedules) -> None:
+    """With `once`: of the runs that were missed the last, then those that are only a little late."""
+    schedules.put(schedule(every=20_000))
+    there = late(schedules, 141_000)
+    dues = chosen(there, there.due + 141_000)
+    assert [80_000, 100_000, 120_000, 140_000] == [due - there.due for due in dues]
 
 
 def test_no_overlap(scheduler: Scheduler, schedules: Schedules, client: Client, store: Store) -> None:
@@ -296,6 +324,63 @@ def test_plain_jobs_of_rq_scheduler_are_handed_over(scheduler: Scheduler, client
     with Redis.from_url(settings.redis_url, protocol=2) as connection:
         assert [job.id] == Queue("default", connection=connection).job_ids
         assert "print" in Job.fetch(job.id, connection=connection).func_name
+
+
+@pytest.fixture
+def at_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let this machine be in Berlin."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+IGNORES_FUTURE = pytest.mark.filterwarnings("ignore:Version 0.22:FutureWarning")
+"""That of the library by which rq-scheduler works out its own times."""
+
+
+@IGNORES_FUTURE
+@pytest.mark.usefixtures("at_berlin")
+@pytest.mark.parametrize(
+    ("is_local", "start", "dues"),
+    [
+        # 2031-03-30: 02:00 becomes 03:00 in Berlin. UTC knows nothing of that.
+        (False, "2031-03-29T12:00", ["2031-03-30T02:30", "2031-03-31T02:30"]),
+        (True, "2031-03-29T12:00", ["2031-03-30T01:00", "2031-03-31T00:30"]),
+        # 2031-10-26: 03:00 becomes 02:00.
+        (False, "2031-10-25T12:00", ["2031-10-26T02:30", "2031-10-27T02:30"]),
+        (True, "2031-10-25T12:00", ["2031-10-26T00:30", "2031-10-27T01:30"]),
+    ],
+)
+def test_plain_cron_jobs_are_due_in_their_zone(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, is_local: bool, start: str, dues: list[str]
+) -> None:
+    """By UTC, or by the machine's time where asked for, when they are registered and each time they ran."""
+
+    class Clock(datetime):
+        at = datetime.fromisoformat(start).replace(tzinfo=UTC)
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return cls.at.astimezone(tz)
+
+    monkeypatch.setattr("ghostless.jobs.scheduler.datetime", Clock)
+    job = scheduler.cron("30 2 * * *", print, use_local_timezone=is_local)
+    for expected in dues:
+        due = scheduler.connection.zscore(scheduler.scheduled_jobs_key, job.id)
+        Clock.at = datetime.fromtimestamp(due, UTC)  # type: ignore[arg-type]
+        assert expected == f"{Clock.at:%Y-%m-%dT%H:%M}"
+        scheduler.enqueue_job(job)
+
+
+@IGNORES_FUTURE
+def test_a_plain_expression_that_only_rq_scheduler_knows(scheduler: Scheduler) -> None:
+    """It is due when rq-scheduler says."""
+    job = scheduler.cron("@hourly", print)
+    assert job in scheduler
+    scheduler.enqueue_job(job)
+    assert job in scheduler
 
 
 def test_the_loop_survives_redis(scheduler: Scheduler, schedules: Schedules, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ NOON = 1_800_000_000_000
 DAY = 86_400_000
 
 
-def line(task_id: str, text: str = "") -> str:
+def line(task_id: str, text: str = "", archived_at: int = NOON) -> str:
     """Return a line as an archive has it."""
-    return f'{{"id": "{task_id}", "text": "{text}"}}'
+    return f'{{"id": "{task_id}", "archived_at": {archived_at}, "text": "{text}"}}'
 
 
 def test_batches_follow_each_other_in_one_file(tmp_path: Path) -> None:
@@ -65,6 +65,16 @@ def test_the_last_of_several_is_found(tmp_path: Path) -> None:
     for unknown in ("b", "text", "a.*"):
         with pytest.raises(NotArchived, match="no archive in"):
             find_archived(tmp_path, unknown)
+
+
+@pytest.mark.parametrize("newest", ["1", "2", "3"])
+def test_the_last_of_one_day_is_found(tmp_path: Path, newest: str) -> None:
+    """Several processes archived a task on one day: their files' names tell no order, the time in the lines does."""
+    for name in "123":
+        text, at = ("new", NOON + 7) if name == newest else ("old", NOON)
+        path = tmp_path / ArchiveFile(tmp_path).append([line("a", text, at), line("b")], NOON)
+        path.rename(tmp_path / f"20270115-host{name}-0af3c2.jsonl.gz")
+    assert "new" == find_archived(tmp_path, "a")["text"]
 
 
 def test_a_folder_that_is_missing_is_not_made(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ local actor, count, lease, hand_over = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonu
 local pause, pattern = tonumber(ARGV[5]), ARGV[6]
 
 local problem = check_types({
-  {key.patrol, "hash"}, {key.history, "stream"}, {key.queues, "hash"}, {key.quarantine, "hash"},
+  {key.patrol, "hash"}, {key.history, "stream"}, {key.queues, "hash"},
 })
 if problem then return problem end
 local now, moved, answer = clock(), 0, {0, 0}

@@ -9,10 +9,10 @@ local actor, limit = ARGV[1], tonumber(ARGV[2])
 local blocked = key.state .. State.BLOCKED
 
 local problem = check_types({
-  {blocked, "zset"}, {key.due, "zset"}, {key.quarantine, "hash"}, {key.blocked_cursor, "string"},
+  {blocked, "zset"}, {key.due, "zset"}, {key.blocked_cursor, "string"},
 })
 if problem then return problem end
-local now, looked, moved, problems = clock(), 0, 0, {}
+local now, looked, moved, problems = clock(), 0, 0, problems_of_quarantine()
 
 -- All that it waited for ended well, and it waits for its time at most.
 local function look_at_time(task)

@@ -8,7 +8,7 @@
 
 local limit = tonumber(ARGV[1])
 
-local problem = check_types({{key.settling, "zset"}, {key.quarantine, "hash"}})
+local problem = check_types({{key.settling, "zset"}})
 if problem then return problem end
 local now, problems = clock(), {}
 

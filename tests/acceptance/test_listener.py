@@ -164,6 +164,8 @@ POISONS = {
     "hangs": "too long",
     "crashes": "SIGSEGV",
     "exits": "SystemExit: 3",
+    "forks": "cannot be",
+    "abandons": "exit code 3",
     "later": "not yet",
 }
 """What a handler does, and what is said of it."""
@@ -185,6 +187,7 @@ def test_handlers_that_never_succeed(listener: Start, client: Client, fleet: Fle
         assert said in parked[task_id].error
         assert tasks(tmp_path, "begun").count(task_id) == 2
     assert_gone(*(int(row[2]) for row in noted(tmp_path, "begun") if row[0].startswith(("hangs", "crashes"))))
+    assert_gone(*(int(pid) for [pid] in noted(tmp_path, "abandoned")))
     assert running.poll() is None
     (tmp_path / "mended").touch()
     assert fleet.start("listeners", "replay", ACT, "--all").wait(timeout=30) == 0

@@ -214,7 +214,7 @@ def test_an_entry_that_kills_its_listener(listener: Start, client: Client, tmp_p
 def test_redis_that_comes_and_goes(
     server: RedisServer, listener: Start, client: Client, fleet: Fleet, tmp_path: Path
 ) -> None:
-    """A restart, a while as a replica and a flush: the listener goes on by itself, with what happened meanwhile."""
+    """A restart, a while as a replica, a lost group, a flush: the listener goes on, with what happened meanwhile."""
     running = listener()
     ids = submit(client, "slow")
     eventually(lambda: expect(noted(tmp_path, "begun")), seconds=20)
@@ -226,6 +226,10 @@ def test_redis_that_comes_and_goes(
     client.store.redis.replicaof("NO", "ONE")
     client.store.redis.client_kill_filter(_type="normal", skipme=True)
     ids += submit(client, "")
+    eventually_done(tmp_path, ids)
+    ids = submit(client, *["slow"] * 3)
+    eventually(lambda: expect(ids[0] in tasks(tmp_path, "begun")), seconds=20)
+    client.store.redis.xgroup_destroy(client.store.keys.history, ACT)
     eventually_done(tmp_path, ids)
     client.store.redis.flushall()
     later = submit(client, "")

@@ -12,7 +12,6 @@ from ..statemachine.budget import backoff
 from .connection import BLOCK
 from .consumer import Consumer, Handed
 from .errors import GhostlessError
-from .groups import END
 from .handler_process import HandlerProcess, Outcome
 from .model import Entry
 from .pauses import Pauses
@@ -52,9 +51,13 @@ class Held:
 class Lane:
     """Delivers what one subscription wants, until told to stop, whatever happens."""
 
-    def __init__(self, consumer: Consumer, process: HandlerProcess, settings: Settings, stop: threading.Event) -> None:
+    def __init__(
+        self, consumer: Consumer, process: HandlerProcess, settings: Settings, stop: threading.Event, start: str
+    ) -> None:
+        """`start` is the id of the entry after which the group reads on."""
         self._consumer, self._process, self._subscription = consumer, process, process.subscription
-        self._settings, self._stop, self._end = settings, stop, END
+        self._settings, self._stop = settings, stop
+        self._heard = start  # all up to this entry is done or held
         self._held: dict[str, Held] = {}
         self._done: set[str] = set()
         self._renewed_at = self._tidied_at = -math.inf
@@ -97,7 +100,7 @@ class Lane:
         if held:
             self._deliver(held)
         elif is_all:
-            self._consumer.wait(self._end, self._pause())
+            self._consumer.wait(self._heard, self._pause())
         elif len(self._held) >= HELD:
             self._stop.wait(self._pause())
 
@@ -117,8 +120,8 @@ class Lane:
             self._hold(handed)
         if len(self._held) == len(heard.handed):
             self._renewed_at = asked_at
-        if heard.is_all:
-            self._end = heard.end
+        places = [self._heard, *(handed.entry.id for handed in heard.handed)]
+        self._heard = heard.end if heard.is_all else max(places, key=_place)
         return heard.is_all
 
     def _hold(self, handed: Handed) -> None:
@@ -127,9 +130,20 @@ class Lane:
             self._held = dict(sorted(self._held.items(), key=lambda item: _place(item[0])))
 
     def _begin_anew(self) -> None:
-        # Redis lost the group: it goes on after what was seen last, since all that comes has higher ids.
-        if self._consumer.subscribe(self._end):
-            log.info("%s begins to read the history at %s", self._consumer.group, self._end)
+        # Redis lost the group. It goes on where the listener was, since all that comes has higher ids. Another one may
+        # have made it already, even behind what is held here, which then stays held.
+        start = self._done_up_to()
+        if self._consumer.subscribe(start):
+            log.info("%s was lost, and begins anew after entry %s", self._consumer.group, start)
+            self._let_go()
+
+    def _done_up_to(self) -> str:
+        """Return the id right below the oldest entry that is not done."""
+        return _below(next(iter(self._held))) if self._held else self._heard
+
+    def _let_go(self) -> None:
+        """Hold nothing any more: it is handed out again, also by a group that is made anew."""
+        self._heard = self._done_up_to()
         self._held.clear()
 
     def _next(self) -> Held | None:
@@ -157,8 +171,8 @@ class Lane:
         """Keep what is held; what could not be renewed for most of a lease may be another listener's by now."""
         now = time.monotonic()
         silent = now - self._renewed_at
-        if self._held and silent > 0.8 * self._settings.lease:
-            self._held.clear()
+        if silent > 0.8 * self._settings.lease:
+            self._let_go()
         if silent >= self._settings.beat:
             self._consumer.renew(list(self._held))
             self._renewed_at = now
@@ -192,8 +206,7 @@ class Lane:
             self._failed(held, outcome)
 
     def _failed(self, held: Held, outcome: Outcome) -> None:
-        wait = backoff(held.begun - 1, PATIENCE, random.random(), outcome.asked) / 1000
-        held.error, held.due = outcome.error or outcome.message, time.monotonic() + wait
+        held.error, wait = outcome.error or outcome.message, self._put_off(held, outcome.asked)
         is_last = held.begun > self._subscription.retries
         log.warning(
             "%s: %s of task %s, entry %s, try %d of %d: %s; %s",
@@ -204,7 +217,14 @@ class Lane:
         if is_last and held.entry.id in self._held:
             self._park(held)
 
+    def _put_off(self, held: Held, asked: int = 0) -> float:
+        """Let an entry wait for its next try; return the seconds. `asked` is ms."""
+        wait = backoff(held.begun - 1, PATIENCE, random.random(), asked) / 1000
+        held.due = time.monotonic() + wait
+        return wait
+
     def _park(self, held: Held) -> None:
+        self._put_off(held)  # while Redis has no room for it, the others go on
         self._consumer.park(held.entry, held.begun, held.error)
         self._held.pop(held.entry.id, None)
 
@@ -250,3 +270,9 @@ class Lane:
 def _place(entry_id: str) -> tuple[int, int]:
     time, _, number = entry_id.partition("-")
     return int(time), int(number)
+
+
+def _below(entry_id: str) -> str:
+    """Return the highest id below this one."""
+    time, number = _place(entry_id)
+    return f"{time}-{number - 1}" if number else f"{time - 1}-{2**64 - 1}"

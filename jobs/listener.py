@@ -13,9 +13,10 @@ from collections.abc import Mapping
 
 from .connection import connect
 from .consumer import Consumer
-from .groups import Groups
+from .groups import BEGINNING, Groups
 from .handler_process import HandlerProcess
 from .lane import Lane
+from .scripts import translated
 from .settings import Settings
 from .subscriptions import Subscription
 
@@ -30,16 +31,25 @@ def run_listener(settings: Settings, subscriptions: Mapping[str, Subscription], 
     groups = Groups(connect(settings), settings)
     for group in subscriptions:
         log.info("%s %s", group, "is new" if groups.create(group) else "goes on")
-    name = consumer_name()
-    lanes = [
-        Lane(Consumer(groups, group, name, settings.lease), HandlerProcess(subscription, settings), settings, stop)
-        for group, subscription in subscriptions.items()
-    ]
-    threads = [threading.Thread(target=lane.run) for lane in lanes]
+    name, starts = consumer_name(), _starts(groups)
+
+    def lane(group: str, subscription: Subscription) -> Lane:
+        consumer = Consumer(groups, group, name, settings.lease)
+        process = HandlerProcess(subscription, settings)
+        return Lane(consumer, process, settings, stop, starts.get(group, BEGINNING))
+
+    threads = [threading.Thread(target=lane(*each).run) for each in subscriptions.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def _starts(groups: Groups) -> dict[str, str]:
+    """Return by group the id of the entry after which it reads on."""
+    with translated():
+        found = groups.redis.xinfo_groups(groups.keys.history)
+    return {group["name"]: group["last-delivered-id"] for group in found}
 
 
 def consumer_name() -> str:

@@ -16,6 +16,32 @@ def note(name: str, entry: Entry) -> None:
         file.write(f"{entry.task} {entry.event} {os.getpid()} {os.getppid()} {time.time()}\n")
 
 
+def abandon() -> None:
+    """Start a process in a session of its own, of which no parent is left, and note it."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    os.setsid()
+    if not os.fork():
+        FOLDER.joinpath("abandoned").open("a").write(f"{os.getpid()}\n")
+        time.sleep(600)
+    os._exit(0)
+
+
+def die(how: str) -> None:
+    """End the process, or that of the listener."""
+    match how:
+        case "crashes":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "abandons":
+            abandon()
+            os._exit(3)
+        case _:
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(600)
+
+
 @on("SUBMIT", retries=1, timeout=1.0)
 def act(entry: Entry, client: Client) -> None:
     """Do what the owner is called."""
@@ -31,13 +57,15 @@ def act(entry: Entry, client: Client) -> None:
         case "hangs":
             os.fork() or time.sleep(600)
             time.sleep(600)
-        case "crashes":
-            os.kill(os.getpid(), signal.SIGSEGV)
+        case "crashes" | "abandons" | "kills":
+            die(owner)
+        case "forks":
+            if os.fork():
+                time.sleep(0.2)  # so that the child is done first
+                raise ValueError("cannot be")
+            return
         case "exits":
             raise SystemExit(3)
-        case "kills":
-            os.kill(os.getppid(), signal.SIGKILL)
-            time.sleep(600)
         case "slow":
             time.sleep(0.5)
         case _:

@@ -167,6 +167,8 @@ POISONS = {
     "hangs": "too long",
     "crashes": "SIGSEGV",
     "exits": "SystemExit: 3",
+    "forks": "cannot be",
+    "abandons": "exit code 3",
     "later": "not yet",
 }
 """What a handler does, and what is said of it."""
@@ -188,6 +190,7 @@ def test_handlers_that_never_succeed(listener: Start, client: Client, fleet: Fle
         assert said in parked[task_id].error
         assert tasks(tmp_path, "begun").count(task_id) == 2
     assert_gone(*(int(row[2]) for row in noted(tmp_path, "begun") if row[0].startswith(("hangs", "crashes"))))
+    assert_gone(*(int(pid) for [pid] in noted(tmp_path, "abandoned")))
     assert running.poll() is None
     (tmp_path / "mended").touch()
     assert fleet.start("listeners", "replay", ACT, "--all").wait(timeout=30) == 0
@@ -215,7 +218,7 @@ def test_an_entry_that_kills_its_listener(listener: Start, client: Client, fleet
 def test_redis_that_comes_and_goes(
     server: RedisServer, listener: Start, client: Client, fleet: Fleet, tmp_path: Path
 ) -> None:
-    """A restart, a while as a replica and a flush: the listener goes on by itself, with what happened meanwhile."""
+    """A restart, a while as a replica, a lost group, a flush: the listener goes on, with what happened meanwhile."""
     running = listener()
     ids = submit(client, "slow")
     eventually(lambda: expect(noted(tmp_path, "begun")), seconds=20)
@@ -227,6 +230,10 @@ def test_redis_that_comes_and_goes(
     client.store.redis.replicaof("NO", "ONE")
     client.store.redis.client_kill_filter(_type="normal", skipme=True)
     ids += submit(client, "")
+    eventually_done(tmp_path, ids)
+    ids = submit(client, *["slow"] * 3)
+    eventually(lambda: expect(ids[0] in tasks(tmp_path, "begun")), seconds=20)
+    client.store.redis.xgroup_destroy(client.store.keys.history, ACT)
     eventually_done(tmp_path, ids)
     client.store.redis.flushall()
     later = submit(client, "")

@@ -1,13 +1,16 @@
 """One subscription's deliveries on a real Redis, its handler played by the test: order, pauses, and what is held."""
 
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from ghostless.jobs import lane as lanes
 from ghostless.jobs.consumer import Consumer
-from ghostless.jobs.groups import Groups
+from ghostless.jobs.errors import RedisFull
+from ghostless.jobs.groups import BEGINNING, END, Groups
 from ghostless.jobs.handler_process import Outcome
 from ghostless.jobs.lane import Lane
 from ghostless.jobs.model import Entry
@@ -19,6 +22,8 @@ from redis import Redis
 from scripts.seeding import Scene, put, scene, submission
 
 GROUP = "listener:tell"
+LEASE = 2.0
+NEVER = Outcome("no", "no", asked=600_000)
 
 
 class PlayedProcess:
@@ -61,15 +66,17 @@ def lane(redis: Redis, settings: Settings, process: PlayedProcess, monkeypatch: 
     monkeypatch.setattr(lanes, "PATIENCE", Policy(backoff_base=50))
     groups = Groups(redis, settings)
     groups.create(GROUP)
-    quick = replace(settings, beat=0.05)
-    return Lane(Consumer(groups, GROUP, "one", quick.lease), process, quick, threading.Event())  # type: ignore[arg-type]
+    quick = replace(settings, beat=0.05, lease=LEASE)
+    consumer = Consumer(groups, GROUP, "one", quick.lease)
+    return Lane(consumer, process, quick, threading.Event(), BEGINNING)  # type: ignore[arg-type]
 
 
 def run_until(lane: Lane, check: Callable[[], bool]) -> None:
-    """Let the lane go on, step by step, until something holds."""
+    """Let the lane go on, step by step, until something holds, also while Redis is full."""
 
     def step() -> None:
-        lane.step()
+        with suppress(RedisFull):
+            lane.step()
         assert check()
 
     eventually(step)
@@ -123,12 +130,97 @@ def test_an_entry_that_fails_each_time_is_parked(stage: Scene, lane: Lane, proce
     assert 0 == stage.redis.xpending(stage.keys.history, GROUP)["pending"]
 
 
-def test_a_group_that_redis_lost_is_made_anew(stage: Scene, lane: Lane, process: PlayedProcess) -> None:
+def submit(stage: Scene, number: int) -> None:
+    """Submit so many tasks, t0 and so on."""
+    for each in range(number):
+        stage.store.submit(submission(f"t{each}"))
+
+
+def lose_group(stage: Scene) -> None:
+    """Let Redis lose the group, as when it comes back from a copy made before."""
+    assert stage.redis.xgroup_destroy(stage.keys.history, GROUP)
+
+
+def test_a_redis_that_lost_everything(stage: Scene, lane: Lane, process: PlayedProcess) -> None:
     """It goes on after what was seen last, and what is held is forgotten with Redis."""
-    stage.store.submit(submission())
-    run_until(lane, lambda: len(process.called) == 1)
-    lane.step()
+    process.ends = lambda entry: NEVER if entry.task == "t1" else Outcome()
+    submit(stage, 2)
+    run_until(lane, lambda: len(process.called) == 2)
     stage.redis.flushall()
     stage.store.submit(submission("t2"))
+    run_until(lane, lambda: len(process.called) == 3)
+    assert ["t0 SUBMIT", "t1 SUBMIT", "t2 SUBMIT"] == process.called
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_a_group_that_is_lost_with_a_backlog(
+    stage: Scene, lane: Lane, process: PlayedProcess, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """It is made anew where the listener was, and nothing that waited in the history is passed over."""
+    monkeypatch.setattr(lanes, "HELD", most)
+    submit(stage, 12)
+    run_until(lane, lambda: len(process.called) == 3)
+    lose_group(stage)
+    run_until(lane, lambda: len(process.called) == 12)
+    assert [f"t{number} SUBMIT" for number in range(12)] == process.called
+
+
+def test_a_group_that_is_lost_while_entries_wait(stage: Scene, lane: Lane, process: PlayedProcess) -> None:
+    """The oldest that is not done is where it goes on, although the end was reached."""
+    submit(stage, 3)
+    process.ends = lambda entry: NEVER if entry.task == "t1" else Outcome()
+    run_until(lane, lambda: len(process.called) == 3)
+    lose_group(stage)
+    run_until(lane, lambda: len(process.called) == 5)
+    assert ["t1 SUBMIT", "t2 SUBMIT"] == process.called[3:]
+
+
+def test_a_group_that_is_lost_in_an_outage(stage: Scene, lane: Lane, process: PlayedProcess) -> None:
+    """What was held too long to be the listener's still is not done."""
+    stage.store.submit(submission())
+    process.ends = lambda _entry: NEVER
+    run_until(lane, lambda: len(process.called) == 1)
+    time.sleep(0.9 * LEASE)  # the fault itself: no beat
+    lose_group(stage)
     run_until(lane, lambda: len(process.called) == 2)
-    assert ["t1 SUBMIT", "t2 SUBMIT"] == process.called
+
+
+def test_a_group_that_another_listener_made_anew(
+    stage: Scene, lane: Lane, process: PlayedProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may begin behind what is held here, which is handled all the same."""
+    stage.store.submit(submission())
+    outcomes = [Outcome("later", "later", asked=500)]
+    process.ends = lambda _entry: outcomes.pop() if outcomes else Outcome()
+    run_until(lane, lambda: len(process.called) == 1)
+    subscribe = Consumer.subscribe
+
+    def too_late(consumer: Consumer, start: str) -> bool:
+        assert subscribe(consumer, END)
+        return subscribe(consumer, start)
+
+    monkeypatch.setattr(Consumer, "subscribe", too_late)
+    lose_group(stage)
+    run_until(lane, lambda: len(process.called) == 2)
+
+
+def test_a_group_that_is_lost_before_anything_was_heard(stage: Scene, lane: Lane, process: PlayedProcess) -> None:
+    """It begins where it was asked to."""
+    submit(stage, 2)
+    lose_group(stage)
+    run_until(lane, lambda: len(process.called) == 2)
+
+
+def test_parking_in_a_full_redis_holds_nothing_up(stage: Scene, lane: Lane, process: PlayedProcess) -> None:
+    """An entry that cannot be parked waits, the others have their turn, and it is parked once there is room."""
+    waits = {f"t{number}": Outcome("later", "later", asked=700) for number in (1, 2)}
+    process.ends = lambda entry: Outcome("no", "no") if entry.task == "t0" else waits.pop(entry.task, Outcome())
+    submit(stage, 3)
+    groups = Groups(stage.redis, Settings())
+    stage.redis.config_set("maxmemory", 1)
+    try:
+        run_until(lane, lambda: all(process.called.count(f"t{number} SUBMIT") == 2 for number in (1, 2)))
+        assert (3, []) == (process.called.count("t0 SUBMIT"), groups.parked(GROUP)[0])
+    finally:
+        stage.redis.config_set("maxmemory", 0)
+    run_until(lane, lambda: bool(groups.parked(GROUP)[0]))

@@ -19,7 +19,7 @@ dev: $(VENV)/installed-demo ## Run everything here until Ctrl-C; ARGS="--port 80
 	@$(BIN)/ghostless dev $(ARGS)
 
 test: $(VENV)/installed-test ## Run the tests; ARGS="-k demo" chooses
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 faults: $(VENV)/installed-test ## Try every fault of docs/faults.md that needs a test of its own, chaos included
 	$(BIN)/python -m pytest tests/faults $(ARGS)

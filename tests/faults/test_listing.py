@@ -107,7 +107,7 @@ def how_slow(redis: Redis, web: FlaskClient, place: str) -> int:
 
 
 @pytest.mark.parametrize("number", [5_000])
-def test_every_page_comes_and_names_what_is_damaged(web: FlaskClient, number: int) -> None:
+def test_every_page_comes_and_names_what_is_damaged(web: FlaskClient, crowd: Scene, number: int) -> None:
     """From the first page to the last each task is listed once; one without a record hides no other."""
     seen: dict[str, bool] = {}
     cursor = ""

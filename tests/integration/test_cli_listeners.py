@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,19 @@ from ghostless.jobs.cli import main
 from ghostless.jobs.consumer import Consumer
 from ghostless.jobs.groups import Groups
 from ghostless.jobs.settings import Settings
+from ghostless.jobs.subscriptions import Subscriptions
 from redis import Redis
 from scripts.seeding import scene, submission
 
 GROUP = "listener:page"
 
 Cli = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever handlers the modules of other tests registered in this process."""
+    monkeypatch.setattr(import_module("ghostless.jobs.cli.listener"), "subscriptions", Subscriptions())
 
 
 @pytest.fixture

@@ -119,13 +119,7 @@ class Registry:
         setup included, from 0.001 to 604800; `backoff` the base and `backoff_cap` the longest of the pauses between
         attempts, from 0 to 604800; `retention` how long a finished task is kept, from 60 to 31622400. `max_retries`,
         `max_timeouts` and `max_losses` are how many further attempts follow failures, timeouts and lost processes,
-        from 0 to 1000.
-
-        `stall_timeout` is the longest silence of a handler: an attempt that sends no progress, checkpoint or stage for
-        so long is stopped, and counts as timed out. It runs from the first line of the handler on; log lines do not
-        count. With `extend_by`, an attempt that reported so at least once before its timeout gets so many seconds
-        more, and so on each time, up to `max_runtime` seconds from its start. Each is from 1 to 604800; 0, the
-        default, is none.
+        from 0 to 1000. `Terms` tells of `stall_timeout`, `extend_by` and `max_runtime`.
 
         With `cron` the task runs by itself, in the time zone `tz` (UTC when not given): publishing the type registers
         a schedule of its name. `misfire` says what becomes of runs that no scheduler was there for, "skip", "once" (the
@@ -144,15 +138,15 @@ class Registry:
         timetable = timetable_of(name, cron, tz, misfire, overlap)
 
         def register(handler: Handler) -> Handler:
-            check_handler(name, handler)
-            if timetable:
-                check_runs_alone(name, handler)
             self._add(TaskType(name, handler, queue, policy, never_retry, setup, teardown, timetable))
             return handler
 
         return register
 
     def _add(self, task_type: TaskType) -> None:
+        check_handler(task_type.name, task_type.handler)
+        if task_type.timetable:
+            check_runs_alone(task_type.name, task_type.handler)
         there = self._types.get(task_type.name)
         if there is not None:
             both = f"{_place(there.handler)} and {_place(task_type.handler)}"

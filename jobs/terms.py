@@ -27,7 +27,13 @@ _TERMS: Final[Mapping[str, tuple[str, Bounds]]] = {
 
 
 class Terms(TypedDict, total=False):
-    """What `@task` may be told of a type beside its name: times in seconds, and numbers of further attempts."""
+    """What `@task` may be told of a type beside its name: times in seconds, and numbers of further attempts.
+
+    `stall_timeout` is the longest silence of a handler: an attempt that sends no progress, checkpoint or stage for so
+    long is stopped, and counts as timed out. It runs from the first line of the handler on; log lines do not count.
+    With `extend_by`, an attempt that reported so at least once before its timeout gets so many seconds more, and so on
+    each time, up to `max_runtime` seconds from its start. Each is from 1 to 604800; 0, the default, is none.
+    """
 
     timeout: float
     max_retries: int

@@ -3,8 +3,11 @@
 import ctypes
 import signal
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 import psutil
@@ -27,6 +30,22 @@ def eventually(check: Callable[[], T], seconds: float = 10.0) -> T:
 def expect(holds: object) -> None:
     """Raise AssertionError unless it holds: an `assert` that can stand in a lambda."""
     assert holds
+
+
+def run_command(*arguments: str, environment: Mapping[str, str], cwd: Path | None = None) -> tuple[int, str]:
+    """Run the command line as a process of its own; return its exit code and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ghostless.jobs.cli", *arguments],
+        cwd=cwd,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout
 
 
 def free_port() -> int:

@@ -144,20 +144,15 @@ CHORES = (
     ),
     Operation(run_a_schedule, before.a_schedule, {ANY: SUCCESS}),
     Operation(resume_a_schedule, before.a_paused_schedule, {}, repeats=True, check=schedule_goes_on, is_costly=True),
-    Operation(
-        archive_by_command,
-        before.a_task_past_its_retention,
-        {"t1": (NEVER,)},
-        repeats=True,
-        check=is_archived,
-        is_costly=True,
-    ),
-    Operation(
-        be_an_archivist,
-        before.a_task_past_its_retention,
-        {"t1": (NEVER,)},
-        repeats=True,
-        check=is_archived,
-        is_costly=True,
+    *(
+        Operation(
+            act,
+            before.a_task_past_its_retention,
+            {"t1": (NEVER,)},
+            repeats=True,
+            check=is_archived,
+            is_costly=True,
+        )
+        for act in (archive_by_command, be_an_archivist)
     ),
 )

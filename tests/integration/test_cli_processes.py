@@ -14,7 +14,7 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.messages import Claim
 from ghostless.jobs.settings import Settings
 from ghostless.statemachine import State
-from helpers import eventually
+from helpers import eventually, run_command
 from redis import Redis
 
 MY_TASKS = """
@@ -43,18 +43,7 @@ def ask(environment: dict[str, str], tmp_path: Path) -> Ask:
     (tmp_path / "broken_tasks.py").write_text("1 / 0\n")
 
     def run(*arguments: str, **variables: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "ghostless.jobs.cli", *arguments],
-            cwd=tmp_path,
-            env=environment | variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        return done.returncode, done.stdout
+        return run_command(*arguments, environment=environment | variables, cwd=tmp_path)
 
     return run
 

@@ -3,8 +3,6 @@
 import json
 import logging
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +23,7 @@ from ghostless.jobs.store import Store
 from ghostless.jobs.upkeep import Leaf, Upkeep
 from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import STORED, Policy, State
+from helpers import run_command
 from redis import Redis
 from scripts.seeding import BY_PERSON, BY_WATCHDOG, ID, QUEUE, TYPE, Scene, claimed, park, put, scene, submission
 from scripts.test_audit import DAMAGE
@@ -59,17 +58,8 @@ def ask(settings: Settings, redis: Redis) -> Ask:
     """Run the command; return its exit code and what it printed."""
 
     def run(*arguments: str, **variables: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "ghostless.jobs.cli", *arguments],
-            env={**os.environ, **QUICK, "GHOSTLESS_REDIS_URL": settings.redis_url, **variables},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        return done.returncode, done.stdout
+        environment = {**os.environ, **QUICK, "GHOSTLESS_REDIS_URL": settings.redis_url, **variables}
+        return run_command(*arguments, environment=environment)
 
     return run
 

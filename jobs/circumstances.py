@@ -10,7 +10,7 @@ from .dependencies import Awaited
 from .errors import GhostlessError
 from .fleet import Member, members, serving
 from .model import Entry, Task
-from .reads import Damaged, Reads
+from .reads import Damaged, Reads, is_kept_up
 from .scripts import milliseconds, moment, translated
 from .settings import PATIENCE_GRACES
 
@@ -101,9 +101,9 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
 
 def _watching(trace: Mapping[str, str | int], now: int) -> dict[str, Any]:
     """Return what the last sweep left, unless the next one is so late that no watchdog seems to run."""
-    moments = {name: value for name, value in trace.items() if isinstance(value, int)}
-    if now > moments.get("late_from", now):
+    if not is_kept_up(trace, now):
         return {}
+    moments = {name: value for name, value in trace.items() if isinstance(value, int)}
     return {"judge_from": moments.get("judge_from"), "swept_at": moments.get("swept_at")}
 
 

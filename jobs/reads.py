@@ -243,7 +243,7 @@ class Reads:
     def is_watched(self) -> bool:
         """Tell whether a watchdog runs: its next sweep is not overdue."""
         trace = self.watchdog()
-        return trace is not None and self.now() <= int(trace.get("late_from", 0))
+        return trace is not None and is_kept_up(trace, self.now())
 
     def log(self, task_id: str) -> list[str]:
         """Return the last lines that the handler logged."""
@@ -328,3 +328,9 @@ def _first(places: Iterable[Position], limit: int) -> list[Position]:
 
 def _order(place: Position) -> tuple[int, str]:
     return place.entered_at, place.task_id
+
+
+def is_kept_up(trace: Mapping[str, str | int], now: int) -> bool:
+    """Tell whether the next sweep after the one that left this trace is not overdue; `now` is ms."""
+    late_from = trace.get("late_from")
+    return not isinstance(late_from, int) or now <= late_from

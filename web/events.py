@@ -6,11 +6,13 @@ from flask import Blueprint, Response, request
 from flask.typing import ResponseReturnValue
 
 from ..jobs.errors import RedisUnavailable
+from .access import Scope
 from .desk import Desk, desk
 from .frames import retry
 from .hub import HubClosed
-from .models import EventsQuery, ResumeQuery, read_query
+from .models import EventsQuery, ResumeQuery
 from .names import task_id
+from .operations import operation
 from .sse import Stream
 from .watch import Watch
 
@@ -20,17 +22,17 @@ routes = Blueprint("events", __name__, url_prefix="/api")
 
 
 @routes.get("/events")
-def events() -> ResponseReturnValue:
+@operation(Scope.READ, query=EventsQuery)
+def events(query: EventsQuery) -> ResponseReturnValue:
     """Stream what happens to the tasks that match all filters; without a filter, to all tasks."""
-    wanted = read_query(EventsQuery, several=["task"])
-    return _stream(Watch(frozenset(wanted.task), wanted.owner, wanted.type, wanted.queue), wanted)
+    return _stream(Watch(frozenset(query.task), query.owner, query.type, query.queue), query)
 
 
 @routes.get("/tasks/<given_id>/events")
-def task_events(given_id: str) -> ResponseReturnValue:
+@operation(Scope.READ, query=ResumeQuery)
+def task_events(given_id: str, query: ResumeQuery) -> ResponseReturnValue:
     """Stream what happened and happens to one task."""
-    wanted = read_query(ResumeQuery)
-    return _stream(Watch(frozenset({task_id(given_id)})), wanted)
+    return _stream(Watch(frozenset({task_id(given_id)})), query)
 
 
 def _stream(watch: Watch, wanted: ResumeQuery) -> Response:

@@ -8,7 +8,9 @@ from .problems import Refusal
 BODY_LIMIT = 2 * 1024 * 1024
 """Most bytes of a request body: params and metadata of 1 MiB each."""
 
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
+
 _OWN_PAGES = frozenset({"same-origin", "none"})
 
 _HEADERS = {
@@ -40,7 +42,7 @@ def refuse_other_hosts() -> None:
 
 def refuse_strangers() -> None:
     """Let a browser change something only for pages of this origin; other programs send none of these headers."""
-    if request.method in _READING:
+    if request.method in READING:
         return
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     # Browsers leave Sec-Fetch-Site out on plain HTTP beyond localhost; there the Origin must do.
@@ -52,7 +54,7 @@ def refuse_strangers() -> None:
 def refuse_other_bodies() -> None:
     """Take nothing but JSON: a form on another site can send everything else without asking."""
     has_body = bool(request.content_length) or "Transfer-Encoding" in request.headers
-    if request.method not in _READING and has_body and request.mimetype != "application/json":
+    if request.method not in READING and has_body and request.mimetype != "application/json":
         raise Refusal(415, "not-json", "Only JSON is taken", "Content-Type: expected application/json")
 
 

@@ -4,12 +4,14 @@ from flask import Blueprint, jsonify
 from flask.typing import ResponseReturnValue
 
 from .desk import desk
+from .operations import operation
 from .problems import Refusal
 
 routes = Blueprint("health", __name__)
 
 
 @routes.get("/healthz")
+@operation(None)
 def healthz() -> ResponseReturnValue:
     """Answer 200 while this process is worth keeping; Redis being away is no reason to restart it."""
     here = desk()
@@ -21,6 +23,7 @@ def healthz() -> ResponseReturnValue:
 
 
 @routes.get("/readyz")
+@operation(None)
 def readyz() -> ResponseReturnValue:
     """Answer 200 while Redis answers."""
     desk().client.reads.ping()

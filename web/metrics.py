@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Mapping
 
 from flask import Blueprint, Response
+from flask.typing import ResponseReturnValue
 from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from ..jobs.reads import Reads
+from .access import Scope
 from .desk import desk
-from .models import NoQuery, read_query
+from .operations import operation
 
 routes = Blueprint("metrics", __name__)
 
@@ -23,9 +25,9 @@ _COUNTED = {
 
 
 @routes.get("/metrics")
-def metrics() -> Response:
+@operation(Scope.READ)
+def metrics() -> ResponseReturnValue:
     """Return what there is to count, in the text format of Prometheus."""
-    read_query(NoQuery)
     return Response(generate_latest(_Numbers(desk().client.reads)), content_type=CONTENT_TYPE_LATEST)
 
 

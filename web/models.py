@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast, get_origin
 
 from flask import request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -147,9 +147,10 @@ class NoQuery(Query):
     """No parameter at all."""
 
 
-def read_query(model: type[Model], several: Sequence[str] = ()) -> Model:
-    """Return the query's values; those in `several` as lists. Raises Refusal naming every fault."""
+def read_query(model: type[Model]) -> Model:
+    """Return the query's values. Raises Refusal naming every fault."""
     given: dict[str, Any] = {}
+    several = {name for name, field in model.model_fields.items() if get_origin(field.annotation) is list}
     for name, values in request.args.lists():
         if name not in several and len(values) > 1:
             raise wrong_query([(name, "given more than once")])
@@ -164,6 +165,8 @@ def _parameter(name: object, *_inside: object) -> str:
 def read_body(model: type[Model]) -> Model:
     """Return the body's values; no body is an empty object. Raises Refusal naming every fault."""
     raw = request.get_data(cache=False)
+    if not raw and request.mimetype != "application/json" and _demands_fields(model):
+        raise Refusal(415, "not-json", "Only JSON is taken", "Content-Type: expected application/json")
     if request.content_length is None and len(raw) >= BODY_LIMIT:
         raise RequestEntityTooLarge  # sent in chunks: werkzeug stops reading at the limit and says nothing
     document: object = _parsed(raw) if raw else {}
@@ -172,6 +175,10 @@ def read_body(model: type[Model]) -> Model:
     if not isinstance(document, dict):
         raise wrong_body([("", f"expected an object, got {type(document).__name__}")])
     return _validated(model, cast(dict[str, Any], document), pointer, wrong_body)
+
+
+def _demands_fields(model: type[BaseModel]) -> bool:
+    return any(field.is_required() for field in model.model_fields.values())
 
 
 def _parsed(raw: bytes) -> object:

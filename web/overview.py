@@ -6,17 +6,18 @@ from flask import Blueprint, jsonify
 from flask.typing import ResponseReturnValue
 
 from ..jobs.schedules import as_dict
+from .access import Scope
 from .desk import desk
-from .models import NoBody, NoQuery, read_body, read_query
 from .names import queue_name
+from .operations import operation
 
 routes = Blueprint("overview", __name__, url_prefix="/api")
 
 
 @routes.get("/stats")
+@operation(Scope.READ)
 def stats() -> ResponseReturnValue:
     """Return how many tasks are in each state and queue, the ledger, the last sweep, and how far listeners are."""
-    read_query(NoQuery)
     reads = desk().client.reads
     return jsonify(
         states=reads.counts(), ledger=reads.ledger(), pending=reads.pending(sorted(reads.queues())),
@@ -25,17 +26,16 @@ def stats() -> ResponseReturnValue:
 
 
 @routes.get("/queues")
+@operation(Scope.READ)
 def queues() -> ResponseReturnValue:
     """Return every queue with its state, how many tasks wait in it, and how many of them are parked, by type."""
-    read_query(NoQuery)
     return jsonify(queues=desk().client.queue_overview())
 
 
 @routes.post("/queues/<given_name>/<any(pause, resume):action>")
+@operation(Scope.OPERATE)
 def act(given_name: str, action: str) -> ResponseReturnValue:
     """Let no task of a queue start, or let them start again; running ones go on."""
-    read_query(NoQuery)
-    read_body(NoBody)
     client, name = desk().client, queue_name(given_name)
     if action == "pause":
         client.pause_queue(name)
@@ -45,22 +45,22 @@ def act(given_name: str, action: str) -> ResponseReturnValue:
 
 
 @routes.get("/types")
+@operation(Scope.READ)
 def types() -> ResponseReturnValue:
     """Return every task type that workers published: its queue, its policy (times in ms), its schema."""
-    read_query(NoQuery)
     return jsonify(types=[asdict(kind) for _, kind in sorted(desk().client.types().items())])
 
 
 @routes.get("/schedules")
+@operation(Scope.READ)
 def schedules() -> ResponseReturnValue:
     """Return every schedule: what it submits, when it is due next, and what became of its last run."""
-    read_query(NoQuery)
     found, _ = desk().client.schedules.all()
     return jsonify(schedules=[as_dict(name, schedule) for name, schedule in found.items()])
 
 
 @routes.get("/workers")
+@operation(Scope.READ)
 def workers() -> ResponseReturnValue:
     """Return every worker that is registered with rq, ours and others."""
-    read_query(NoQuery)
     return jsonify(workers=[worker.to_dict() for worker in desk().client.workers()])

@@ -12,15 +12,14 @@ from ..jobs.messages import Answer
 from ..jobs.model import Task
 from ..jobs.reads import Damaged
 from ..statemachine import State
+from .access import Scope, caller
 from .cursors import ORIGIN, to_text
 from .desk import Desk, desk
-from .models import ActionBody, ListQuery, NoQuery, SubmitBody, WaitQuery, read_body, read_query
+from .models import ActionBody, ListQuery, SubmitBody, WaitQuery
 from .names import task_id
-from .problems import Refusal, wrong_parameter
+from .operations import operation
+from .problems import wrong_parameter
 from .waiting import applied_wait, wait_for_change
-
-ACTOR = "api"
-"""Who the history says did it."""
 
 UNCONFIRMED = frozenset({State.CANCELLING, State.PAUSING})
 """States in which a worker has still to confirm what was asked."""
@@ -29,30 +28,28 @@ routes = Blueprint("tasks", __name__, url_prefix="/api/tasks")
 
 
 @routes.post("")
-def submit() -> ResponseReturnValue:
+@operation(Scope.SUBMIT, body=SubmitBody)
+def submit(body: SubmitBody) -> ResponseReturnValue:
     """Accept a task: 202 with its place, or 200 when it existed already."""
-    read_query(NoQuery)
-    if request.mimetype != "application/json":
-        raise Refusal(415, "not-json", "Only JSON is taken", "Content-Type: expected application/json")
-    wish = read_body(SubmitBody).request(request.headers.get("Idempotency-Key"))
+    wish = body.request(request.headers.get("Idempotency-Key"))
     # Answered from the submit's own reply: a further read could fail, and a client that is told of a failure submits
     # once more.
-    accepted = desk().client.submit_request(wish, ACTOR)
+    accepted = desk().client.submit_request(wish, caller().actor)
     answer = jsonify(id=accepted.task_id, state=accepted.state, created=accepted.created)
     answer.headers["Location"] = url_for("tasks.show", given_id=accepted.task_id)
     return answer, 202 if accepted.created else 200
 
 
 @routes.get("")
-def listing() -> ResponseReturnValue:
+@operation(Scope.READ, query=ListQuery)
+def listing(query: ListQuery) -> ResponseReturnValue:
     """Return one page of tasks, the latest change first, with the cursor of the next page and of a stream."""
-    wanted = read_query(ListQuery)
     here = desk()
     # The place in the history comes first: a move between the two reads is then told again, not missed.
     newest = here.past.newest()
     try:
         page = here.client.list(
-            Filter(wanted.state, wanted.type, wanted.queue, wanted.owner), limit=wanted.limit, cursor=wanted.cursor
+            Filter(query.state, query.type, query.queue, query.owner), limit=query.limit, cursor=query.cursor
         )
     except InvalidTask as error:
         raise wrong_parameter(error.faults) from error
@@ -68,9 +65,10 @@ def _page_view(here: Desk, page: Page, epoch: str) -> dict[str, Any]:
 
 
 @routes.get("/<given_id>")
-def show(given_id: str) -> ResponseReturnValue:
+@operation(Scope.READ, query=WaitQuery)
+def show(given_id: str, query: WaitQuery) -> ResponseReturnValue:
     """Return a task; 304 when the client has this version, and held for as long as it asks to wait."""
-    wait = applied_wait(read_query(WaitQuery).wait, request.headers.get("Prefer", ""))
+    wait = applied_wait(query.wait, request.headers.get("Prefer", ""))
     here = desk()
     epoch = here.epoch()
     task = wait_for_change(here, task_id(given_id), _knows_version(), wait or 0)
@@ -94,9 +92,9 @@ def _task_answer(here: Desk, task: Task, epoch: str) -> Response:
 
 
 @routes.get("/<given_id>/history")
+@operation(Scope.READ)
 def history(given_id: str) -> ResponseReturnValue:
     """Return every move of a task, oldest first."""
-    read_query(NoQuery)
     epoch = desk().epoch()
     entries = desk().client.history(task_id(given_id))
     newest = entries[-1].id if entries else to_text(ORIGIN)
@@ -104,19 +102,18 @@ def history(given_id: str) -> ResponseReturnValue:
 
 
 @routes.get("/<given_id>/explain")
+@operation(Scope.READ)
 def explain(given_id: str) -> ResponseReturnValue:
     """Say why a task is where it is, what happens next and when, and what a person can do."""
-    read_query(NoQuery)
     return jsonify(desk().client.explain(task_id(given_id)).to_dict())
 
 
 @routes.post("/<given_id>/<any(cancel, pause, resume, retry):action>")
-def act(given_id: str, action: str) -> ResponseReturnValue:
+@operation(Scope.OPERATE, body=ActionBody)
+def act(given_id: str, action: str, body: ActionBody) -> ResponseReturnValue:
     """Cancel, pause, resume or retry: 200 when that is done or was so already, 202 when the worker has to confirm."""
-    read_query(NoQuery)
     here = desk()
-    message = read_body(ActionBody).message
-    _ask(here, action)(task_id(given_id), actor=ACTOR, message=message)
+    _ask(here, action)(task_id(given_id), actor=caller().actor, message=body.message)
     epoch = here.epoch()
     task = here.client.get(given_id)
     return _task_answer(here, task, epoch), 202 if task.state in UNCONFIRMED else 200

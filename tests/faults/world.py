@@ -31,6 +31,7 @@ class World:
     url: str
     number: int  # of the database
     folder: Path
+    straight_url: str  # past any proxy
 
     @property
     def worker(self) -> str:

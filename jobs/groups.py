@@ -129,7 +129,7 @@ class Groups:
     def _names(self) -> list[str]:
         with translated():
             try:
-                groups = cast("list[dict[str, Any]]", self.redis.xinfo_groups(self.keys.history))
+                groups = self.redis.xinfo_groups(self.keys.history)
             except ResponseError as error:
                 if _has_no_history(error):
                     return []

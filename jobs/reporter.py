@@ -147,9 +147,8 @@ class Reporter(threading.Thread):
             self._changed.notify_all()
 
     def asked_to_stop(self, why: str, kill_at: float) -> None:
-        """Tell others at once that the attempt was asked to stop; `kill_at` is of the monotonic clock."""
+        """Tell with the next beat that the attempt was asked to stop; `kill_at` is of the monotonic clock."""
         self.asked = (why, kill_at)
-        self.beat_soon()
 
     def look_at(self, task_id: str) -> None:
         """Look at the state of this task at once, or as soon as it is held, instead of with the next beat."""

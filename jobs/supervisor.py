@@ -77,6 +77,9 @@ _ENDINGS: Mapping[str, tuple[Event, Reason, str]] = {
 _STRENGTH = {"pause": 0, "shutdown": 1, "timeout": 2, "stall": 2, "cancel": 3, "lease": 4}
 """A stronger reason to stop replaces a weaker one that is under way."""
 
+_UNSEEN = {"timeout", "stall"}
+"""Reasons that only this worker knows; the others stand in the task's state, or in the beat of one that drains."""
+
 _NOT_BEGUN = Ending(Event.SUSPEND, Reason.HEARTBEAT_LOST, "its lease was over before the handler could begin")
 
 _WISHED_BY_STATE = {State.CANCELLING: "cancel", State.PAUSING: "pause"}
@@ -282,6 +285,8 @@ class Supervisor:
         self._stop = _Stop(why, now, now + waits, now + waits + self.settings.grace, forced=waits == 0)
         log.info("task %s is asked to stop: %s", self.claimed.held.task_id, why)
         self.reporter.asked_to_stop(self._words(self._stop), self._stop.kill_at)
+        if why in _UNSEEN:
+            self.reporter.beat_soon()
         self._ask(self._stop)
 
     def _ask(self, stop: _Stop) -> None:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from ..jobs import bounds
-from ..jobs.client import PAGE_LIMIT
+from ..jobs.listing import PAGE_LIMIT
 from ..jobs.names import ID, NAME
 from ..jobs.submission import Request
 from ..statemachine import STORED, State

@@ -6,8 +6,8 @@ from typing import Any
 from flask import Blueprint, Response, jsonify, request, url_for
 from flask.typing import ResponseReturnValue
 
-from ..jobs.client import Filter, Page
 from ..jobs.errors import InvalidTask
+from ..jobs.listing import Filter, Page
 from ..jobs.messages import Answer
 from ..jobs.model import Task
 from ..jobs.reads import Damaged

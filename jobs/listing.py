@@ -14,10 +14,10 @@ from .scripts import translated
 PAGE_LIMIT = 500
 """Most tasks on one page of a listing."""
 
-SCAN_LIMIT = 2_000
+SCAN_LIMIT = 1_000
 """Records that one page looks at where no index answers its filter; what it did not get to is on the next ones."""
 
-SCAN_TOGETHER = 500
+SCAN_TOGETHER = 250
 """Records of those that one round trip looks at."""
 
 _FILTERED = ("state", "type", "queue", "owner")

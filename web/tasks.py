@@ -77,7 +77,7 @@ def listing(query: ListQuery) -> ResponseReturnValue:
     # Weak: a later place in the history alone is no other page.
     answer.set_etag(_page_version(page, newest.epoch), weak=True)
     if page.cursor:
-        following = query.model_dump(mode="json", exclude_unset=True) | {"cursor": page.cursor}
+        following: dict[str, Any] = query.model_dump(mode="json", exclude_unset=True) | {"cursor": page.cursor}
         answer.headers["Link"] = f'<{url_for("tasks.listing", **following)}>; rel="next"'
     return answer.make_conditional(request)
 

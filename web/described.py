@@ -69,13 +69,6 @@ OF_PATHS = (404, 410)
 """Of routes with a name in their path."""
 OF_BODIES = (400, 413, 415)
 
-SECURITY: Mapping[str, Schema] = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "A token, made with `ghostless tokens add`."},
-    "session": {
-        "type": "apiKey", "in": "cookie", "name": "ghostless", "description": "For pages: set when a person signs in.",
-    },
-}  # fmt: skip
-
 SCOPES: Mapping[Scope, str] = {
     Scope.SUBMIT: "submit tasks",
     Scope.READ: "look at tasks, queues, workers and streams",
@@ -83,3 +76,15 @@ SCOPES: Mapping[Scope, str] = {
     Scope.WORK: "run tasks as a worker does",
     Scope.ADMIN: "manage what concerns everybody",
 }
+
+SECURITY: Mapping[str, Schema] = {
+    "bearer": {
+        "type": "http", "scheme": "bearer",
+        "description": "A token, made with `ghostless tokens add`. Each scope allows one thing: "
+        + "; ".join(f"`{scope}` to {meaning}" for scope, meaning in SCOPES.items()) + ".",
+    },
+    "session": {
+        "type": "apiKey", "in": "cookie", "name": "ghostless_session",
+        "description": "For pages: set when a person signs in, and good for what his token is.",
+    },
+}  # fmt: skip

@@ -17,7 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json
 from werkzeug.routing import Rule
 
 from . import described
-from .models import NoBody, NoQuery
+from .models import NoBody
 from .operations import UNCHANGED, Answer, Operation, View
 from .operations import operation as declared
 from .problems import PROBLEM
@@ -94,7 +94,8 @@ def document(app: Flask) -> Json:
 def _routes(app: Flask) -> Iterator["_Route"]:
     for rule in app.url_map.iter_rules():
         view = cast(View, app.view_functions[rule.endpoint])
-        yield _Route(rule, view, Operation.of(view) or Operation(None, NoQuery, NoBody))
+        if contract := Operation.of(view):
+            yield _Route(rule, view, contract)
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,6 +184,7 @@ def test_cancel_at_once_and_by_asking(web: FlaskClient, client: Client, hand: Ha
     for _ in range(2):
         asked = web.post(f"/api/tasks/{running}/cancel")
         assert (202, "CANCELLING") == (asked.status_code, asked.json["state"])
+        assert "2" == asked.headers["Retry-After"]
     last = client.history(waiting)[-1]
     assert ("api", "user", "changed my mind\r\n") == (last.actor, last.reason, last.message)
     assert 3 == len(client.history(running))

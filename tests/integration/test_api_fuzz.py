@@ -14,6 +14,7 @@ from ghostless.jobs.store import Store
 from ghostless.web.events import EVENT_STREAM
 from ghostless.web.openapi import document
 from hypothesis import HealthCheck, given, settings
+from hypothesis import core as hypothesis_core
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.schemas import APIOperation, BaseSchema
@@ -41,7 +42,7 @@ def asked_operations() -> Iterator[tuple[str, GenerationMode]]:
     """Yield the operations that end, by method and path: each with what it allows, and with what it forbids, if any."""
     for path, methods in document(create_app(Settings()))["paths"].items():
         for method, operation in methods.items():
-            if EVENT_STREAM not in operation["responses"]["200"]["content"]:
+            if EVENT_STREAM not in operation["responses"].get("200", {}).get("content", {}):
                 yield f"{method.upper()} {path}", GenerationMode.POSITIVE
                 if operation["security"]:
                     yield f"{method.upper()} {path}", GenerationMode.NEGATIVE
@@ -63,6 +64,14 @@ def of_known_type(case: schemathesis.Case) -> schemathesis.Case:
     if isinstance(case.body, dict) and "type" in case.body:
         case.body |= {"type": "work", "params": {}, "depends_on": []}
     return case
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hypothesis_as_it_was() -> Iterator[None]:
+    """Schemathesis swaps the printer of failing examples in the whole process; other tests of it want theirs."""
+    printer = hypothesis_core.RepresentationPrinter
+    yield
+    hypothesis_core.RepresentationPrinter = printer
 
 
 @pytest.fixture(scope="module")

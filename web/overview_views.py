@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ..statemachine import State
-from .views import Answer, Moment, Number, PolicyView
+from .views import Moment, Number, PolicyView, Shown
 
 
-class LedgerView(Answer):
+class LedgerView(Shown):
     """The counters of tasks: submitted = live + final + purged + lost + missing."""
 
     submitted: Number
@@ -21,7 +21,7 @@ class LedgerView(Answer):
     stale_writes: Annotated[Number, Field(description="refused writes of attempts that no longer held their task")]
 
 
-class GroupView(Answer):
+class GroupView(Shown):
     """How far one group of listeners is."""
 
     name: str
@@ -35,7 +35,7 @@ class GroupView(Answer):
     problem: Annotated[str, Field(description="what is damaged of what is kept about the group")]
 
 
-class StatsView(Answer):
+class StatsView(Shown):
     """How the whole stands."""
 
     states: Annotated[dict[State, Number], Field(description="how many tasks are in each state")]
@@ -47,7 +47,7 @@ class StatsView(Answer):
     listeners: list[GroupView]
 
 
-class QueueView(Answer):
+class QueueView(Shown):
     """One queue."""
 
     name: str
@@ -56,13 +56,13 @@ class QueueView(Answer):
     parked: Annotated[dict[str, Number], Field(description="those that no worker serves, by type")]
 
 
-class QueueList(Answer):
+class QueueList(Shown):
     """Every queue that a task, a task type or a worker names."""
 
     queues: list[QueueView]
 
 
-class TypeView(Answer):
+class TypeView(Shown):
     """One task type, as workers published it."""
 
     name: str
@@ -74,13 +74,13 @@ class TypeView(Answer):
     description: str
 
 
-class TypeList(Answer):
+class TypeList(Shown):
     """Every published task type, by name."""
 
     types: list[TypeView]
 
 
-class RecurrenceView(Answer):
+class RecurrenceView(Shown):
     """When a schedule is due."""
 
     cron: Annotated[str | None, Field(description="a cron expression")]
@@ -89,7 +89,7 @@ class RecurrenceView(Answer):
     start: Annotated[Number, Field(description="from when the interval counts, ms since 1970")]
 
 
-class ScheduleView(Answer):
+class ScheduleView(Shown):
     """A task that is submitted again and again."""
 
     name: str
@@ -109,20 +109,20 @@ class ScheduleView(Answer):
     declared: Annotated[bool, Field(description="by code")]
 
 
-class DamagedSchedule(Answer):
+class DamagedSchedule(Shown):
     """A schedule whose record cannot be read, and why."""
 
     name: str
     damaged: str
 
 
-class ScheduleList(Answer):
+class ScheduleList(Shown):
     """Every schedule, by name."""
 
     schedules: list[ScheduleView | DamagedSchedule]
 
 
-class GpuView(Answer):
+class GpuView(Shown):
     """The memory of one GPU; zeros where NVML does not tell."""
 
     used: Number
@@ -130,7 +130,7 @@ class GpuView(Answer):
     device: Annotated[str, Field(description="number or UUID, as in CUDA_VISIBLE_DEVICES")]
 
 
-class RecordView(Answer):
+class RecordView(Shown):
     """What a worker of ours told of itself with its last beat."""
 
     version: Annotated[str, Field(description="of Ghostless")]
@@ -150,7 +150,7 @@ class RecordView(Answer):
     health: Annotated[str | None, Field(description="where it answers for its health, address and port")]
 
 
-class WorkerView(Answer):
+class WorkerView(Shown):
     """One worker that is registered with rq."""
 
     name: str
@@ -167,7 +167,7 @@ class WorkerView(Answer):
     record: Annotated[RecordView | None, Field(description="null for workers of rq's own")]
 
 
-class WorkerList(Answer):
+class WorkerList(Shown):
     """Every registered worker, by name."""
 
     workers: list[WorkerView]

@@ -18,13 +18,13 @@ Cursor = Annotated[
 ]
 
 
-class Answer(BaseModel):
+class Shown(BaseModel):
     """A JSON object with exactly these fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class FaultView(Answer):
+class FaultView(Shown):
     """One thing wrong with a request: `pointer` names the place in the body, `parameter` the query's or the path's."""
 
     pointer: Annotated[str, Field(description="JSON pointer (RFC 6901) into the body")] = ""
@@ -47,7 +47,7 @@ class Problem(BaseModel):
 # Tasks
 
 
-class PolicyView(Answer):
+class PolicyView(Shown):
     """How long a task may run and how often it is tried. All times are ms."""
 
     timeout: Annotated[Number, Field(description="longest run of one attempt")]
@@ -62,7 +62,7 @@ class PolicyView(Answer):
     max_runtime: Annotated[Number, Field(description="longest run with all that was added; 0: nothing is")]
 
 
-class TaskView(Answer):
+class TaskView(Shown):
     """One task at one moment. Listings leave `params`, `metadata`, `depends_on`, `result` and `error` out (null)."""
 
     id: TaskId
@@ -96,14 +96,14 @@ class TaskView(Answer):
     finished_at: Annotated[int | None, Field(description="when it became final, ms since 1970")]
 
 
-class DamagedTask(Answer):
+class DamagedTask(Shown):
     """A listed task whose record cannot be read; an operator's `ghostless doctor` says more."""
 
     id: str
     damaged: Literal[True]
 
 
-class TaskList(Answer):
+class TaskList(Shown):
     """One page of tasks, the latest change first."""
 
     tasks: list[TaskView | DamagedTask]
@@ -111,7 +111,7 @@ class TaskList(Answer):
     last_event_id: Annotated[Cursor, Field(description="the history's end before the page was read, for a stream")]
 
 
-class SubmittedView(Answer):
+class SubmittedView(Shown):
     """What became of a submit."""
 
     id: TaskId
@@ -119,7 +119,7 @@ class SubmittedView(Answer):
     created: Annotated[bool, Field(description="false when the task existed already")]
 
 
-class EntryView(Answer):
+class EntryView(Shown):
     """One move of a task."""
 
     id: Annotated[str, Field(description="its place in the history")]
@@ -137,7 +137,7 @@ class EntryView(Answer):
     owner: str | None
 
 
-class HistoryView(Answer):
+class HistoryView(Shown):
     """Every move of a task, oldest first."""
 
     task: TaskId
@@ -145,7 +145,7 @@ class HistoryView(Answer):
     cursor: Cursor
 
 
-class ExplanationView(Answer):
+class ExplanationView(Shown):
     """Where a task is, why, and what happens next."""
 
     id: TaskId
@@ -163,7 +163,7 @@ class ExplanationView(Answer):
 # The whole
 
 
-class ProbeView(Answer):
+class ProbeView(Shown):
     """The answer of a probe that is content."""
 
     status: Literal["alive", "ready"]

@@ -18,6 +18,7 @@ from ..jobs.errors import (
     InvalidTask,
     QueueNotFound,
     RedisFull,
+    RedisRefused,
     RedisUnavailable,
     StaleAttempt,
     TaskConflict,
@@ -94,6 +95,10 @@ _RULES: Mapping[type[GhostlessError], _Rule] = {
     RedisUnavailable: _Rule(
         503, "storage-unavailable", "The storage does not answer",
         detail="Redis did not answer; the request is safe to repeat with the same id or Idempotency-Key.", logged=True,
+    ),
+    RedisRefused: _Rule(
+        500, "storage-refused", "The storage refuses the call",
+        detail="Redis does not allow the server what it needs; the server's log says what.", logged=True,
     ),
     HubClosed: _Rule(503, "busy", "No further listener can be served right now"),
     CorruptRecord: _Rule(

@@ -251,6 +251,20 @@ def test_redis_is_full(trouble: tuple[RedisServer, Proxy, FlaskClient]) -> None:
     assert 202 == web.post("/api/tasks", json={"type": "work"}).status_code
 
 
+def test_redis_does_not_allow_it(trouble: tuple[RedisServer, Proxy, FlaskClient]) -> None:
+    """500 that says whose fault it is, without a word of what Redis said; whoever runs the server reads its log."""
+    server, _, _ = trouble
+    with connect(Settings(redis_url=server.url)) as redis:
+        redis.acl_setuser("web", enabled=True, passwords=["+s3cret"], keys=["*"], categories=["+@all", "-@scripting"])
+    settings = Settings(redis_url=server.url.replace("://", "://web:s3cret@"))
+    with connect(settings) as redis:
+        web = create_app(client=Client(settings, redis)).test_client()
+        assert 200 == web.get("/api/tasks/t").status_code
+        told = problem(web.post("/api/tasks/t/cancel"), 500)
+    assert "urn:ghostless:storage-refused" == told["type"]
+    assert "NOPERM" not in told["detail"]
+
+
 # What there is to read of it
 
 

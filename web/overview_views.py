@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ..statemachine import State
-from .views import Moment, Number, PolicyView, Shown
+from .views import Answer, Moment, Number, PolicyView
 
 
-class LedgerView(Shown):
+class LedgerView(Answer):
     """The counters of tasks: submitted = live + final + purged + lost + missing."""
 
     submitted: Number
@@ -21,7 +21,7 @@ class LedgerView(Shown):
     stale_writes: Annotated[Number, Field(description="refused writes of attempts that no longer held their task")]
 
 
-class GroupView(Shown):
+class GroupView(Answer):
     """How far one group of listeners is."""
 
     name: str
@@ -35,7 +35,7 @@ class GroupView(Shown):
     problem: Annotated[str, Field(description="what is damaged of what is kept about the group")]
 
 
-class StatsView(Shown):
+class StatsView(Answer):
     """How the whole stands."""
 
     states: Annotated[dict[State, Number], Field(description="how many tasks are in each state")]
@@ -47,7 +47,7 @@ class StatsView(Shown):
     listeners: list[GroupView]
 
 
-class QueueView(Shown):
+class QueueView(Answer):
     """One queue."""
 
     name: str
@@ -56,13 +56,13 @@ class QueueView(Shown):
     parked: Annotated[dict[str, Number], Field(description="those that no worker serves, by type")]
 
 
-class QueueList(Shown):
+class QueueList(Answer):
     """Every queue that a task, a task type or a worker names."""
 
     queues: list[QueueView]
 
 
-class TypeView(Shown):
+class TypeView(Answer):
     """One task type, as workers published it."""
 
     name: str
@@ -74,13 +74,13 @@ class TypeView(Shown):
     description: str
 
 
-class TypeList(Shown):
+class TypeList(Answer):
     """Every published task type, by name."""
 
     types: list[TypeView]
 
 
-class RecurrenceView(Shown):
+class RecurrenceView(Answer):
     """When a schedule is due."""
 
     cron: Annotated[str | None, Field(description="a cron expression")]
@@ -89,7 +89,7 @@ class RecurrenceView(Shown):
     start: Annotated[Number, Field(description="from when the interval counts, ms since 1970")]
 
 
-class ScheduleView(Shown):
+class ScheduleView(Answer):
     """A task that is submitted again and again."""
 
     name: str
@@ -109,20 +109,20 @@ class ScheduleView(Shown):
     declared: Annotated[bool, Field(description="by code")]
 
 
-class DamagedSchedule(Shown):
+class DamagedSchedule(Answer):
     """A schedule whose record cannot be read, and why."""
 
     name: str
     damaged: str
 
 
-class ScheduleList(Shown):
+class ScheduleList(Answer):
     """Every schedule, by name."""
 
     schedules: list[ScheduleView | DamagedSchedule]
 
 
-class GpuView(Shown):
+class GpuView(Answer):
     """The memory of one GPU; zeros where NVML does not tell."""
 
     used: Number
@@ -130,7 +130,7 @@ class GpuView(Shown):
     device: Annotated[str, Field(description="number or UUID, as in CUDA_VISIBLE_DEVICES")]
 
 
-class RecordView(Shown):
+class RecordView(Answer):
     """What a worker of ours told of itself with its last beat."""
 
     version: Annotated[str, Field(description="of Ghostless")]
@@ -150,7 +150,7 @@ class RecordView(Shown):
     health: Annotated[str | None, Field(description="where it answers for its health, address and port")]
 
 
-class WorkerView(Shown):
+class WorkerView(Answer):
     """One worker that is registered with rq."""
 
     name: str
@@ -167,7 +167,7 @@ class WorkerView(Shown):
     record: Annotated[RecordView | None, Field(description="null for workers of rq's own")]
 
 
-class WorkerList(Shown):
+class WorkerList(Answer):
     """Every registered worker, by name."""
 
     workers: list[WorkerView]

@@ -18,13 +18,13 @@ Cursor = Annotated[
 ]
 
 
-class Shown(BaseModel):
+class Answer(BaseModel):
     """A JSON object with exactly these fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class FaultView(Shown):
+class FaultView(Answer):
     """One thing wrong with a request: `pointer` names the place in the body, `parameter` the query's or the path's."""
 
     pointer: Annotated[str, Field(description="JSON pointer (RFC 6901) into the body")] = ""
@@ -47,7 +47,7 @@ class Problem(BaseModel):
 # Tasks
 
 
-class PolicyView(Shown):
+class PolicyView(Answer):
     """How long a task may run and how often it is tried. All times are ms."""
 
     timeout: Annotated[Number, Field(description="longest run of one attempt")]
@@ -62,7 +62,7 @@ class PolicyView(Shown):
     max_runtime: Annotated[Number, Field(description="longest run with all that was added; 0: nothing is")]
 
 
-class TaskView(Shown):
+class TaskView(Answer):
     """One task at one moment. Listings leave `params`, `metadata`, `depends_on`, `result` and `error` out (null)."""
 
     id: TaskId
@@ -96,14 +96,14 @@ class TaskView(Shown):
     finished_at: Annotated[int | None, Field(description="when it became final, ms since 1970")]
 
 
-class DamagedTask(Shown):
+class DamagedTask(Answer):
     """A listed task whose record cannot be read; an operator's `ghostless doctor` says more."""
 
     id: str
     damaged: Literal[True]
 
 
-class TaskList(Shown):
+class TaskList(Answer):
     """One page of tasks, the latest change first."""
 
     tasks: list[TaskView | DamagedTask]
@@ -111,7 +111,7 @@ class TaskList(Shown):
     last_event_id: Annotated[Cursor, Field(description="the history's end before the page was read, for a stream")]
 
 
-class SubmittedView(Shown):
+class SubmittedView(Answer):
     """What became of a submit."""
 
     id: TaskId
@@ -119,7 +119,7 @@ class SubmittedView(Shown):
     created: Annotated[bool, Field(description="false when the task existed already")]
 
 
-class EntryView(Shown):
+class EntryView(Answer):
     """One move of a task."""
 
     id: Annotated[str, Field(description="its place in the history")]
@@ -137,7 +137,7 @@ class EntryView(Shown):
     owner: str | None
 
 
-class HistoryView(Shown):
+class HistoryView(Answer):
     """Every move of a task, oldest first."""
 
     task: TaskId
@@ -145,7 +145,7 @@ class HistoryView(Shown):
     cursor: Cursor
 
 
-class ExplanationView(Shown):
+class ExplanationView(Answer):
     """Where a task is, why, and what happens next."""
 
     id: TaskId
@@ -163,7 +163,7 @@ class ExplanationView(Shown):
 # The whole
 
 
-class ProbeView(Shown):
+class ProbeView(Answer):
     """The answer of a probe that is content."""
 
     status: Literal["alive", "ready"]

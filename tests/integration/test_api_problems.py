@@ -164,6 +164,19 @@ def test_whatever_is_accepted_the_answer_is_json(web: FlaskClient, accept: str) 
     problem(web.get("/api/tasks/nope", headers={"Accept": accept}), 404)
 
 
+def test_a_fault_of_the_server(web: FlaskClient, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """500, without a word of what it was: that stands in the log."""
+
+    def fail(_client: Client) -> None:
+        raise RuntimeError("s3cret")
+
+    monkeypatch.setattr(Client, "workers", fail)
+    answer = web.get("/api/workers")
+    assert "urn:ghostless:internal" == problem(answer, 500)["type"]
+    assert "s3cret" not in answer.text
+    assert "s3cret" in caplog.text
+
+
 # What is wrong with Redis
 
 

@@ -18,6 +18,7 @@ from ..jobs.errors import (
     InvalidTask,
     QueueNotFound,
     RedisFull,
+    RedisRefused,
     RedisUnavailable,
     StaleAttempt,
     TaskConflict,
@@ -95,6 +96,10 @@ _RULES: Mapping[type[GhostlessError], _Rule] = {
         503, "storage-unavailable", "The storage does not answer",
         detail="Redis did not answer; the request is safe to repeat with the same id or Idempotency-Key.", logged=True,
     ),
+    RedisRefused: _Rule(
+        500, "storage-refused", "The storage refuses the call",
+        detail="Redis does not allow the server what it needs; the server's log says what.", logged=True,
+    ),
     HubClosed: _Rule(503, "busy", "No further listener can be served right now"),
     CorruptRecord: _Rule(
         500, "damaged-record", "The record is damaged",
@@ -162,6 +167,9 @@ def _ours(error: GhostlessError) -> Response:
         told = {"task": error.task_id, "purged_at": error.purged_at, "state": error.state, "archive": error.archive}
         members = {name: value for name, value in told.items() if value != ""}
         return problem(410, "task-purged", "The task's retention ended", str(error), members)
+    if isinstance(error, TaskConflict) and error.idempotency_key and not error.is_purged:
+        members = {"task": error.task_id}
+        return problem(422, "idempotency-key-reused", "The key was used for another request", str(error), members)
     return problem(rule.status, rule.kind, rule.title, rule.detail or str(error), rule.members(error))
 
 

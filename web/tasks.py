@@ -1,25 +1,28 @@
 """Routes of tasks: submit, list, follow, act."""
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request, url_for
 from flask.typing import ResponseReturnValue
 
-from ..jobs.client import Filter, Page
 from ..jobs.errors import InvalidTask
-from ..jobs.messages import Answer
+from ..jobs.listing import Filter, Page
+from ..jobs.messages import Answer as Answered
 from ..jobs.model import Task
 from ..jobs.reads import Damaged
 from ..statemachine import State
 from .access import Scope, caller
 from .cursors import ORIGIN, to_text
 from .desk import Desk, desk
+from .idempotency import idempotency_key
 from .models import ActionBody, ListQuery, SubmitBody, WaitQuery
 from .names import task_id
-from .operations import operation
+from .operations import UNCHANGED, Answer, operation
 from .problems import wrong_parameter
-from .waiting import applied_wait, wait_for_change
+from .views import ExplanationView, HistoryView, SubmittedView, TaskList, TaskView
+from .waiting import POLL_AFTER, applied_wait, wait_for_change
 
 UNCONFIRMED = frozenset({State.CANCELLING, State.PAUSING})
 """States in which a worker has still to confirm what was asked."""
@@ -28,20 +31,37 @@ routes = Blueprint("tasks", __name__, url_prefix="/api/tasks")
 
 
 @routes.post("")
-@operation(Scope.SUBMIT, body=SubmitBody)
+@operation(
+    Scope.SUBMIT,
+    body=SubmitBody,
+    headers=("Idempotency-Key",),
+    answers={
+        202: Answer(SubmittedView, ("Location", "Retry-After"), "The task was accepted."),
+        200: Answer(SubmittedView, ("Location",), "It existed already: the same request was sent before."),
+    },
+    problems=(409,),
+)
 def submit(body: SubmitBody) -> ResponseReturnValue:
     """Accept a task: 202 with its place, or 200 when it existed already."""
-    wish = body.request(request.headers.get("Idempotency-Key"))
+    wish = body.request(idempotency_key(request.headers.get("Idempotency-Key")))
     # Answered from the submit's own reply: a further read could fail, and a client that is told of a failure submits
     # once more.
     accepted = desk().client.submit_request(wish, caller().actor)
     answer = jsonify(id=accepted.task_id, state=accepted.state, created=accepted.created)
     answer.headers["Location"] = url_for("tasks.show", given_id=accepted.task_id)
-    return answer, 202 if accepted.created else 200
+    if not accepted.created:
+        return answer, 200
+    answer.headers["Retry-After"] = str(POLL_AFTER)
+    return answer, 202
 
 
 @routes.get("")
-@operation(Scope.READ, query=ListQuery)
+@operation(
+    Scope.READ,
+    query=ListQuery,
+    headers=("If-None-Match",),
+    answers={200: Answer(TaskList, ("ETag", "Link")), 304: UNCHANGED},
+)
 def listing(query: ListQuery) -> ResponseReturnValue:
     """Return one page of tasks, the latest change first, with the cursor of the next page and of a stream."""
     here = desk()
@@ -53,7 +73,13 @@ def listing(query: ListQuery) -> ResponseReturnValue:
         )
     except InvalidTask as error:
         raise wrong_parameter(error.faults) from error
-    return jsonify(_page_view(here, page, newest.epoch) | {"last_event_id": str(newest)})
+    answer = jsonify(_page_view(here, page, newest.epoch) | {"last_event_id": str(newest)})
+    # Weak: a later place in the history alone is no other page.
+    answer.set_etag(_page_version(page, newest.epoch), weak=True)
+    if page.cursor:
+        following: dict[str, Any] = query.model_dump(mode="json", exclude_unset=True) | {"cursor": page.cursor}
+        answer.headers["Link"] = f'<{url_for("tasks.listing", **following)}>; rel="next"'
+    return answer.make_conditional(request)
 
 
 def _page_view(here: Desk, page: Page, epoch: str) -> dict[str, Any]:
@@ -64,8 +90,21 @@ def _page_view(here: Desk, page: Page, epoch: str) -> dict[str, Any]:
     return {"tasks": tasks, "next": page.cursor}
 
 
+def _page_version(page: Page, epoch: str) -> str:
+    shown = [task.id if isinstance(task, Damaged) else f"{task.id}.{task.version}" for task in page.tasks]
+    return hashlib.blake2b(" ".join([epoch, *shown, page.cursor or ""]).encode(), digest_size=12).hexdigest()
+
+
 @routes.get("/<given_id>")
-@operation(Scope.READ, query=WaitQuery)
+@operation(
+    Scope.READ,
+    query=WaitQuery,
+    headers=("If-None-Match", "Prefer"),
+    answers={
+        200: Answer(TaskView, ("ETag", "Retry-After", "Preference-Applied")),
+        304: Answer(None, ("ETag", "Retry-After", "Preference-Applied"), "The client has this version."),
+    },
+)
 def show(given_id: str, query: WaitQuery) -> ResponseReturnValue:
     """Return a task; 304 when the client has this version, and held for as long as it asks to wait."""
     wait = applied_wait(query.wait, request.headers.get("Prefer", ""))
@@ -73,10 +112,11 @@ def show(given_id: str, query: WaitQuery) -> ResponseReturnValue:
     epoch = here.epoch()
     task = wait_for_change(here, task_id(given_id), _knows_version(), wait or 0)
     answer = _task_answer(here, task, epoch)
-    answer.make_conditional(request)
     if wait is not None:
         answer.headers["Preference-Applied"] = f"wait={wait}"
-    return answer
+    elif not task.is_final:
+        answer.headers["Retry-After"] = str(POLL_AFTER)
+    return answer.make_conditional(request)
 
 
 def _knows_version() -> Callable[[Task], bool] | None:
@@ -92,33 +132,48 @@ def _task_answer(here: Desk, task: Task, epoch: str) -> Response:
 
 
 @routes.get("/<given_id>/history")
-@operation(Scope.READ)
+@operation(Scope.READ, headers=("If-None-Match",), answers={200: Answer(HistoryView, ("ETag",)), 304: UNCHANGED})
 def history(given_id: str) -> ResponseReturnValue:
     """Return every move of a task, oldest first."""
     epoch = desk().epoch()
     entries = desk().client.history(task_id(given_id))
     newest = entries[-1].id if entries else to_text(ORIGIN)
-    return jsonify(task=given_id, entries=[entry.to_dict() for entry in entries], cursor=f"{epoch}.{newest}")
+    cursor = f"{epoch}.{newest}"
+    answer = jsonify(task=given_id, entries=[entry.to_dict() for entry in entries], cursor=cursor)
+    answer.set_etag(cursor)  # moves are added, and never change
+    return answer.make_conditional(request)
 
 
 @routes.get("/<given_id>/explain")
-@operation(Scope.READ)
+@operation(Scope.READ, answers={200: ExplanationView})
 def explain(given_id: str) -> ResponseReturnValue:
     """Say why a task is where it is, what happens next and when, and what a person can do."""
     return jsonify(desk().client.explain(task_id(given_id)).to_dict())
 
 
 @routes.post("/<given_id>/<any(cancel, pause, resume, retry):action>")
-@operation(Scope.OPERATE, body=ActionBody)
+@operation(
+    Scope.OPERATE,
+    body=ActionBody,
+    answers={
+        200: Answer(TaskView, ("ETag",), "It is done, or was so already."),
+        202: Answer(TaskView, ("ETag", "Retry-After"), "The task's worker was asked, and has to confirm."),
+    },
+    problems=(409,),
+)
 def act(given_id: str, action: str, body: ActionBody) -> ResponseReturnValue:
     """Cancel, pause, resume or retry: 200 when that is done or was so already, 202 when the worker has to confirm."""
     here = desk()
     _ask(here, action)(task_id(given_id), actor=caller().actor, message=body.message)
     epoch = here.epoch()
     task = here.client.get(given_id)
-    return _task_answer(here, task, epoch), 202 if task.state in UNCONFIRMED else 200
+    answer = _task_answer(here, task, epoch)
+    if task.state not in UNCONFIRMED:
+        return answer, 200
+    answer.headers["Retry-After"] = str(POLL_AFTER)
+    return answer, 202
 
 
-def _ask(here: Desk, action: str) -> Callable[..., Answer]:
+def _ask(here: Desk, action: str) -> Callable[..., Answered]:
     client = here.client
     return {"cancel": client.cancel, "pause": client.pause, "resume": client.resume, "retry": client.retry}[action]

@@ -66,6 +66,8 @@ FLOORS = {
             "jobs.upkeep",
             "jobs.tickets",
             "jobs.preflight",
+            "jobs.remote",
+            "jobs.beats",
         ),
     ),
     3: ("jobs.client",),

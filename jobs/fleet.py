@@ -68,7 +68,9 @@ class Member:
         silent_for = _silence(record, now)
         return cls(
             name=name,
-            state=SILENT if silent_for is not None else (WorkerStatus.BUSY if told.is_busy else WorkerStatus.IDLE).value,
+            state=SILENT
+            if silent_for is not None
+            else (WorkerStatus.BUSY if told.is_busy else WorkerStatus.IDLE).value,
             queues=tuple(wishes),
             host="",
             pid=None,

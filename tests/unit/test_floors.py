@@ -31,6 +31,7 @@ FLOORS = {
             "jobs.signature",
             "jobs.inventory",
             "jobs.batches",
+            "jobs.foreign_schema",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
         *(

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from ..jobs.errors import GhostlessError, RedisUnavailable
 from ..jobs.messages import Claim, Claimed, NothingToClaim
+from ..jobs.remote import RemoteWorkers
 from ..jobs.store import Store
 from ..statemachine import State
 from .hub import Hub, HubClosed
@@ -161,17 +162,19 @@ class WaitingRoom:
 class Claiming:
     """Hands tasks to workers over HTTP. Safe to use from several threads."""
 
-    def __init__(self, store: Store, hub: Hub) -> None:
-        self._store = store
+    def __init__(self, store: Store, hub: Hub, workers: RemoteWorkers) -> None:
+        self._store, self._workers = store, workers
         self.room = WaitingRoom(hub)
         self._gate = threading.BoundedSemaphore(CLAIMS_AT_ONCE)
 
     def take(self, claim: Claim, seconds: float, is_there: Callable[[], bool]) -> Claimed | None:
         """Return the next task of the claim's queue, waiting at most this long for one; None when there was none.
 
-        Nothing is claimed any more for a worker that is not there. Raises HubClosed when it cannot wait here,
-        RedisUnavailable, CorruptRecord.
+        Nothing is claimed any more for a worker that is not there. Raises WorkerNameTaken, HubClosed when it cannot
+        wait here, RedisUnavailable, CorruptRecord.
         """
+        with self._turn():
+            self._workers.listens(claim.worker_id, claim.queues[0], claim.types, seconds)
         claimed = self._ask(claim)
         if claimed or not seconds:
             return claimed
@@ -189,15 +192,20 @@ class Claiming:
         return claimed
 
     def _ask(self, claim: Claim) -> Claimed | None:
-        if not self._gate.acquire(timeout=PATIENCE):
-            raise RedisUnavailable(TimeoutError("too many claims wait for it"))
-        try:
+        with self._turn():
             for _ in range(ASKED_AGAIN):
                 reply = self._store.claim(claim)
                 if isinstance(reply, Claimed):
                     return reply
                 if not (isinstance(reply, NothingToClaim) and reply.why in ("more", "damaged")):
                     break
-            return None
+        return None
+
+    @contextmanager
+    def _turn(self) -> Generator[None]:
+        if not self._gate.acquire(timeout=PATIENCE):
+            raise RedisUnavailable(TimeoutError("too many claims wait for it"))
+        try:
+            yield
         finally:
             self._gate.release()

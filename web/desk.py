@@ -36,8 +36,8 @@ class Desk:
     def over(cls, client: Client) -> "Desk":
         """Return a desk for this core."""
         past = Past(client.reads)
-        hub = Hub(past, Limits.here().subscribers)
-        return cls(client, past, hub, Claiming(client.store, hub), RemoteWorkers(client.store))
+        hub, workers = Hub(past, Limits.here().subscribers), RemoteWorkers(client.store)
+        return cls(client, past, hub, Claiming(client.store, hub, workers), workers)
 
     def epoch(self) -> str:
         """Return the id of the database. Read it before a task: then its cursor can only be too old, never too new."""

@@ -64,7 +64,6 @@ def claim(given_name: str, query: WaitQuery, body: ClaimBody) -> ResponseReturnV
     wait = applied_wait(query.wait, request.headers.get("Prefer", ""))
     token = body.token or secrets.token_hex(8)
     wish = Claim(body.worker, (queue_name(given_name),), token, tuple(body.types), tasks_only=True)
-    here.workers.listens(wish.worker_id, wish.queues[0], wish.types, wait or 0)
     claimed = here.claiming.take(wish, wait or 0, lambda: not has_hung_up(environment))
     answer = jsonify(_shown(claimed, here.client.settings)) if claimed else Response(status=204)
     if wait is not None:

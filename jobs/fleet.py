@@ -1,7 +1,7 @@
 """The workers as rq's own registry has them, and those over HTTP, read without changing anything."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, cast
 
@@ -38,6 +38,7 @@ class Member:
     silent_for: int | None = None  # ms, once that is longer than the worker's lease
     record: WorkerRecord | None = None  # None for workers of rq's own
     over_http: bool = False  # it has no connection to Redis: host, process, version and counts are not known
+    types_by_queue: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])  # if over HTTP
 
     @classmethod
     def read(cls, name: str, stored: Mapping[str, str], now: int) -> "Member":
@@ -82,6 +83,7 @@ class Member:
             silent_for=silent_for,
             record=record,
             over_http=True,
+            types_by_queue={queue: wish.types for queue, wish in wishes.items()},
         )
 
     def takes(self, task_type: str) -> bool:
@@ -93,6 +95,12 @@ class Member:
             return False
         is_named = task_type in record.types or len(record.types) == MOST_TYPES
         return is_named and task_type not in record.set_aside
+
+    def in_queue(self, queue: str) -> "Member":
+        """Return the worker as this queue sees it: over HTTP it may serve other types in others."""
+        if self.record is None or queue not in self.types_by_queue:
+            return self
+        return replace(self, record=replace(self.record, types=tuple(self.types_by_queue[queue])))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form for JSON."""
@@ -126,7 +134,7 @@ def members(redis: Redis, keys: Keys) -> list[Member]:
 
 def serving(queue: str, fleet: list[Member]) -> list[Member]:
     """Return the workers that serve a queue, without those that fell silent."""
-    return [member for member in fleet if queue in member.queues and member.silent_for is None]
+    return [member.in_queue(queue) for member in fleet if queue in member.queues and member.silent_for is None]
 
 
 def _silence(record: WorkerRecord | None, now: int) -> int | None:

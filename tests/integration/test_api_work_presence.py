@@ -29,7 +29,7 @@ def seen(client: Client, name: str = "far") -> Member | None:
 @pytest.fixture
 def quick(redis: Redis, settings: Settings) -> Client:
     """The core, with leases that are soon over."""
-    return Client(Settings(redis_url=settings.redis_url, beat=0.05, lease=0.4), redis)
+    return Client(Settings(redis_url=settings.redis_url, beat=0.05, lease=0.4, grace=0.1), redis)
 
 
 @pytest.fixture
@@ -148,3 +148,24 @@ def test_what_is_known_of_a_worker_may_be_damaged(
         assert seen(client) is not None
     submitted(client)
     assert 200 == web.post(CLAIM, json=FAR).status_code
+
+
+def test_who_works_on_beyond_its_timeout_loses_the_task(quick_web: FlaskClient, quick: Client, redis: Redis) -> None:
+    """A worker that beats and does not stop: the watchdog ends the attempt, as a timeout and not as a loss."""
+    task_id = submitted(quick, timeout=0.1)
+    mine = quick_web.post(CLAIM, json=FAR).json or {}
+    assert 0.1 == mine["timeout"]
+    held = {name: mine[name] for name in ("worker", "attempt", "token")}
+
+    def told_off() -> str:
+        quick.store.sweep("watchdog")
+        answer = quick_web.put(f"/api/tasks/{task_id}/heartbeat", json=held)
+        assert 409 == answer.status_code
+        return (answer.json or {})["detail"]
+
+    assert "its work must stop" in eventually(told_off)
+    task, taken = quick.get(task_id), quick.history(task_id)[2]
+    assert (1, 0) == (task.timeouts, task.losses)
+    assert ("TIMEOUT", "deadline") == (taken.event, taken.reason)
+    assert "worker far did not end the attempt in time" == taken.message
+    assert [] == audit(redis, quick.store.keys, [task_id])

@@ -1,6 +1,9 @@
 """Workers over HTTP: what each route does, under the same fence as a worker with a connection to Redis."""
 
+import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +81,14 @@ def test_a_claim_brings_all_that_a_worker_needs(far: HttpHand, client: Client, h
     task = client.get(task_id)
     assert (State.PROCESSING, "far") == (task.state, task.worker_id)
     assert "worker:far" == client.history(task_id)[-1].actor
+
+
+def test_the_guide_shows_the_fields_of_a_claim(holding: HttpHand) -> None:
+    """As they come, no more and no less."""
+    guide = Path(__file__).parents[2] / "docs" / "http-workers.md"
+    shown = re.search(r"```json\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    assert shown
+    assert list(json.loads(shown[1])) == list(holding.task)
 
 
 def test_nothing_to_claim_is_no_error(far: HttpHand, client: Client) -> None:

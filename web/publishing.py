@@ -20,14 +20,14 @@ from .work_models import TypeBody
 routes = Blueprint("publishing", __name__, url_prefix="/api/types")
 
 
-@routes.put("/<given_name>")
+@routes.put("/<given_type>")
 @operation(Scope.WORK, body=TypeBody)
-def put(given_name: str, body: TypeBody) -> ResponseReturnValue:
+def put(given_type: str, body: TypeBody) -> ResponseReturnValue:
     """Publish a task type, or change it: what is submitted of it from now on is checked by its schema.
 
     The schema is JSON Schema 2020-12, but for patterns, `uniqueItems` and references that lead out of `$defs`.
     """
-    name = type_name(given_name)
+    name = type_name(given_type)
     fault = fault_of(body.params_schema)
     if fault:
         raise wrong_body([(pointer(*fault.field.split(".")), fault.message)])

@@ -1,11 +1,12 @@
 """Routes of workers that have HTTP and no access to Redis: any language can do a task, under the same fence."""
 
 import secrets
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from flask import Blueprint, Response, jsonify, request
 from flask.typing import ResponseReturnValue
+from pydantic import BaseModel
 
 from ..jobs.beats import heartbeat_many
 from ..jobs.context import LINE_LIMIT
@@ -38,12 +39,14 @@ from .work_models import (
     StoppedBody,
     SuspendBody,
 )
+from .work_views import Action, AttemptView, BeatsView, BeatView, ClaimView, EndView
 
-_ACTIONS: Final = {State.PROCESSING: "continue", State.CANCELLING: "cancel", State.PAUSING: "pause"}
+_ACTIONS: Final[Mapping[State, Action]] = {
+    State.PROCESSING: "continue",
+    State.CANCELLING: "cancel",
+    State.PAUSING: "pause",
+}
 """What the worker is to do with its attempt, by the state of the task."""
-
-_OUTCOMES: Final = {"moved": "ok", "already": "stale", "stale": "stale", "missing": "missing"}
-"""What became of one beat among many, by the word of its script."""
 
 _TIMEOUTS: Final = frozenset({"deadline", "stalled"})
 
@@ -65,35 +68,34 @@ def claim(given_name: str, query: WaitQuery, body: ClaimBody) -> ResponseReturnV
     token = body.token or secrets.token_hex(8)
     wish = Claim(body.worker, (queue_name(given_name),), token, tuple(body.types), tasks_only=True)
     claimed = here.claiming.take(wish, wait or 0, lambda: not has_hung_up(environment))
-    answer = jsonify(_shown(claimed, here.client.settings)) if claimed else Response(status=204)
+    answer = _json_of(_shown(claimed, here.client.settings)) if claimed else Response(status=204)
     if wait is not None:
         answer.headers["Preference-Applied"] = f"wait={wait}"
     return answer
 
 
-def _shown(claimed: Claimed, settings: Settings) -> dict[str, Any]:
-    """Return what a worker needs to run an attempt; times are seconds."""
-    task = claimed.task
-    return {
-        "id": task.id,
-        "type": task.type,
-        "queue": task.queue,
-        "owner": task.owner,
-        "worker": task.worker_id,
-        "attempt": claimed.held.attempt,
-        "token": claimed.held.token,
-        "params": claimed.params,
-        "checkpoint": claimed.checkpoint,
-        # None when they are more than an attempt is given; each is still to be had from its own task.
-        "results": None if isinstance(claimed.results, int) else claimed.results,
-        "timeout": task.policy.timeout / 1000,
-        "stall_timeout": task.policy.stall_timeout / 1000 or None,
-        **_lease(settings),
-    }
+def _shown(claimed: Claimed, settings: Settings) -> ClaimView:
+    task, held = claimed.task, claimed.held
+    return ClaimView(
+        id=task.id,
+        type=task.type,
+        queue=task.queue,
+        owner=task.owner,
+        worker=task.worker_id or "",
+        attempt=held.attempt,
+        token=held.token,
+        params=claimed.params,
+        checkpoint=claimed.checkpoint,
+        results=None if isinstance(claimed.results, int) else claimed.results,
+        timeout=task.policy.timeout / 1000,
+        stall_timeout=task.policy.stall_timeout / 1000 or None,
+        lease=settings.lease,
+        heartbeat=settings.beat,
+    )
 
 
-def _lease(settings: Settings) -> dict[str, float]:
-    return {"lease": settings.lease, "heartbeat": settings.beat}
+def _json_of(view: BaseModel) -> Response:
+    return jsonify(view.model_dump())
 
 
 # While an attempt runs
@@ -142,11 +144,13 @@ def _written(given_id: str, body: AttemptBody, write: Callable[[Store, Held], An
     except TaskNotFound as error:
         raise here.client.reads.not_found(held.task_id) from error
     here.workers.beats(body.worker)
-    return jsonify(_told(answer) | {"action": _ACTIONS[State(answer.state)]} | _lease(here.client.settings))
-
-
-def _told(answer: Answer) -> dict[str, Any]:
-    return {"id": answer.task_id, "state": answer.state, "attempt": answer.attempt}
+    state, settings = State(answer.state), here.client.settings
+    return _json_of(
+        AttemptView(
+            id=answer.task_id, state=state, attempt=answer.attempt, action=_ACTIONS[state],
+            lease=settings.lease, heartbeat=settings.beat,
+        )
+    )  # fmt: skip
 
 
 @routes.post("/heartbeats")
@@ -161,16 +165,19 @@ def heartbeats(body: BeatsBody) -> ResponseReturnValue:
     answers = heartbeat_many(here.client.store, [beat.held() for beat in body.tasks])
     here.workers.beats(body.worker)
     tasks = [_beat(beat, answer) for beat, answer in zip(body.tasks, answers, strict=True)]
-    return jsonify({"tasks": tasks} | _lease(here.client.settings))
+    settings = here.client.settings
+    return _json_of(BeatsView(tasks=tasks, lease=settings.lease, heartbeat=settings.beat))
 
 
-def _beat(beat: BeatOfOne, answer: Answer | Exception) -> dict[str, Any]:
+def _beat(beat: BeatOfOne, answer: Answer | Exception) -> BeatView:
     if isinstance(answer, Exception):
-        outcome, state, action = "damaged" if isinstance(answer, CorruptRecord) else "unknown", None, "continue"
-    else:
-        outcome, state = _OUTCOMES[answer.word], answer.state or None
-        action = _ACTIONS[State(answer.state)] if outcome == "ok" else "stop"
-    return {"id": beat.id, "attempt": beat.attempt, "outcome": outcome, "state": state, "action": action}
+        outcome = "damaged" if isinstance(answer, CorruptRecord) else "unknown"
+        return BeatView(id=beat.id, attempt=beat.attempt, outcome=outcome, state=None, action="continue")
+    state = State(answer.state) if answer.state else None
+    if answer.word == "moved" and state:
+        return BeatView(id=beat.id, attempt=beat.attempt, outcome="ok", state=state, action=_ACTIONS[state])
+    outcome = "missing" if answer.word == "missing" else "stale"
+    return BeatView(id=beat.id, attempt=beat.attempt, outcome=outcome, state=state, action="stop")
 
 
 # The end of an attempt
@@ -219,7 +226,7 @@ def _ended(given_id: str, body: AttemptBody, ending: Ending) -> ResponseReturnVa
         raise IllegalMove(held.task_id, ending.event, answer.state)
     if answer.word == "stale" or not _holds(ending.event, State(answer.state)):
         raise StaleAttempt(held.task_id, held.attempt)
-    return jsonify(_told(answer))
+    return _json_of(EndView(id=answer.task_id, state=State(answer.state), attempt=answer.attempt))
 
 
 def _holds(event: Event, state: State) -> bool:

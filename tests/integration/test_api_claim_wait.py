@@ -3,20 +3,23 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import requests
 from audit import audit
+from ghostless.app import create_app
 from ghostless.jobs.client import Client
+from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.web import claiming
 from ghostless.web.claiming import CLAIMS_AT_ONCE, WaitingRoom
 from ghostless.web.hub import Hub
 from redis import Redis
-from web_tools import Served, publish, submitted, until
+from redis_server import RedisServer
+from web_tools import Served, in_process, publish, submitted, until
 
 QUICK = 5.0
 """Seconds in which a waiting worker has its task, on a busy machine."""
@@ -135,23 +138,6 @@ def test_what_no_event_tells_of_is_found_by_looking(
 
 
 @pytest.mark.usefixtures("_seldom")
-def test_a_call_that_comes_too_late_goes_to_the_next(
-    served: Served, room: WaitingRoom, pool: ThreadPoolExecutor, client: Client
-) -> None:
-    """Workers stand before others in line, and their wait ends just as tasks come: none of these is forgotten."""
-    short = [waiting(room, pool, served, number, query="?wait=1") for number in range(20)]
-    long = [waiting(room, pool, served, 20 + number) for number in range(20)]
-    until(lambda: any(answer.done() for answer in short))
-    tasks = {submitted(client) for _ in range(20)}
-    ended = [answer.result() for answer in short]
-    found = {answer.json()["id"] for answer in ended if answer.status_code == 200}
-    until(lambda: sum(answer.done() for answer in long) == 20 - len(found), patience=QUICK)
-    assert tasks == found | {answer.result().json()["id"] for answer in long if answer.done()}
-    for _ in found:  # for those that still wait
-        submitted(client)
-
-
-@pytest.mark.usefixtures("_seldom")
 def test_nothing_is_claimed_for_who_hung_up(
     served: Served, room: WaitingRoom, pool: ThreadPoolExecutor, client: Client, redis: Redis
 ) -> None:
@@ -210,3 +196,29 @@ def test_more_waiters_than_the_server_takes_are_refused(served: Served, hub: Hub
     assert (503, "urn:ghostless:busy") == (claim(served).status_code, claim(served).json()["type"])
     task_id = submitted(client)
     assert task_id == claim(served).json()["id"]
+
+
+def test_a_restart_of_redis_costs_a_waiting_worker_nothing(
+    own_server: Callable[..., RedisServer], pool: ThreadPoolExecutor
+) -> None:
+    """It waits on, or is told to come back (503); its claim, repeated with the same token, gets its task."""
+    server = own_server(durable=True)
+    client = Client(Settings(redis_url=server.url))
+    publish(client.store)
+    with in_process(create_app(client=Client(client.settings))) as served:
+        assert served.app
+        room = served.app.extensions["ghostless"].claiming.room
+        answers = [waiting(room, pool, served, number, token=f"{number:016x}") for number in range(5)]
+        server.restart()
+        task_ids = {submitted(client) for _ in range(5)}
+
+        def given(number: int) -> str:
+            answer = answers[number].result()
+            while answer.status_code == 503:
+                time.sleep(0.1)
+                answer = claim(served, number, token=f"{number:016x}")
+            return answer.json()["id"]
+
+        assert task_ids == set(pool.map(given, range(5)))
+    assert [] == audit(client.store.redis, client.store.keys, task_ids)
+    client.store.redis.close()

@@ -45,7 +45,8 @@ class Waiter:
     def wait(self, seconds: float) -> bool:
         """Wait to be called; tell whether that came in time."""
         self._is_called = self.signal.wait(max(0.0, seconds))
-        self.signal.clear()
+        if self._is_called:  # a call that comes only now is not lost: it is passed on
+            self.signal.clear()
         return self._is_called
 
     def found_nothing(self) -> None:
@@ -118,9 +119,9 @@ class WaitingRoom:
                     with self._hub.subscribed(Watch(live=False)) as inbox:
                         self._follow(inbox)
                 except GhostlessError as error:
-                    log.warning("nobody hears of new tasks for those who wait for them: %s", error)
                     if not self._hub.alive:
                         return
+                    log.warning("nobody hears of new tasks for those who wait for them: %s", error)
                     time.sleep(LOOK)
                     self._call_one_of_each()
         finally:

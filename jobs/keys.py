@@ -158,7 +158,7 @@ class Keys:
 
     @property
     def http_workers(self) -> str:
-        """zset: the workers over HTTP by the time at which each is forgotten."""
+        """zset: the workers over HTTP by the time at which each is forgotten, with TTL."""
         return f"{self.prefix}http_workers"
 
     # One listener's group

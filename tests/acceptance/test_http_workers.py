@@ -21,7 +21,7 @@ from web_tools import answers
 from .conftest import assert_clean, ended, entry_of, owner, story
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "http_worker.py"
-LEASE = 2.0
+LEASE = 3.0
 LINES = [f"line {number}" for number in range(10)]
 
 

@@ -96,7 +96,11 @@ class RemoteWorkers:
             return replace(there, beat_at=now, is_busy=False, wishes=wishes)
 
         if self._is_due(worker, queue, seconds, lasts / 1000):
-            self._note(worker, claimed, is_new=True)
+            try:
+                self._note(worker, claimed, is_new=True)
+            except WorkerNameTaken:
+                self._told.pop((worker, queue), None)  # so that its next claim is refused too
+                raise
 
     def beats(self, worker: str) -> None:
         """Note that a worker is at work; one whose claims are not known stays unknown until its next claim."""
@@ -124,7 +128,6 @@ class RemoteWorkers:
             if there or is_new:
                 self._write(worker, change(there or RemoteRecord(now, now), now), now)
         except WorkerNameTaken:
-            self._told.clear()  # so that it is told again
             raise
         except GhostlessError as error:
             log.warning("the worker %s is not listed for now: %s", worker, error)

@@ -135,7 +135,7 @@ def test_a_server_that_is_killed_interrupts_nobody(client: Client, fleet: Fleet)
 def test_of_two_workers_with_one_task_the_later_one_holds_it(site: Site, client: Client, fleet: Fleet) -> None:
     """A worker that was frozen for longer than its lease writes nothing any more, and leaves the task alone."""
     site.workers("far1", "far2")
-    task_id = site.submit(pause=0.5)
+    task_id = site.submit(pause=0.3)
     first = site.running(task_id)
     frozen = owner(client, fleet, task_id)
     frozen.send_signal(signal.SIGSTOP)

@@ -7,7 +7,7 @@ from flask.json.provider import DefaultJSONProvider
 
 from .jobs.client import Client
 from .jobs.settings import Settings
-from .web import events, guards, health, metrics, openapi, overview, problems, tasks
+from .web import events, guards, health, metrics, openapi, overview, problems, publishing, tasks, work
 from .web.desk import Desk
 
 
@@ -25,6 +25,6 @@ def create_app(settings: Settings | None = None, client: Client | None = None, *
     guards.install(app, local_only=local_only)
     problems.install(app)
     metrics.Traffic.install(app)
-    for module in (tasks, events, overview, health, metrics, openapi):
+    for module in (tasks, work, publishing, events, overview, health, metrics, openapi):
         app.register_blueprint(module.routes)
     return app

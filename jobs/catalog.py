@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from jsonschema_specifications import REGISTRY
 
 from ..statemachine import Policy
 from .errors import CorruptRecord, Fault, InvalidParams, UnknownTaskType
@@ -44,7 +45,9 @@ class PublishedType:
     def faults(self, params: object) -> list[Fault]:
         """Return everything wrong with these params. Raises CorruptRecord when the schema is none."""
         try:
-            found: list[ValidationError] = list(Draft202012Validator(self.schema).iter_errors(cast(Any, params)))
+            # The registry knows the dialects alone: left out, it would fetch what a schema refers to from anywhere.
+            validator = Draft202012Validator(self.schema, registry=REGISTRY)
+            found: list[ValidationError] = list(validator.iter_errors(cast(Any, params)))
         except Exception as error:  # jsonschema has no root for what it raises at a damaged schema
             raise CorruptRecord(f"schema of the task type {self.name}: {error}") from error
         return [Fault(_field(error), error.message[:500]) for error in found]

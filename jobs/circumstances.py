@@ -53,7 +53,7 @@ class Circumstances:
 def circumstances(reads: Reads, task_id: str) -> Circumstances:
     """Look at everything around a task. Raises TaskNotFound, CorruptRecord, RedisUnavailable."""
     task, history = reads.task_with_history(task_id)
-    found, fleet = _look(reads, task), members(reads.redis)
+    found, fleet = _look(reads, task), members(reads.redis, reads.keys)
     return Circumstances(
         task=task,
         history=history,

@@ -123,8 +123,8 @@ class Client:
             raise QueueNotFound(queue, difflib.get_close_matches(queue, known, n=3))
 
     def workers(self) -> list[Member]:
-        """Return every worker in rq's registry, ours and others."""
-        return members(self.store.redis)
+        """Return every worker: those in rq's registry, ours and others, and those over HTTP."""
+        return members(self.store.redis, self.store.keys)
 
     def worker_events(self, name: str) -> list[WorkerEvent]:
         """Return what happened to a worker and its horses, the newest first."""

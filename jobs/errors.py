@@ -104,6 +104,14 @@ class StaleAttempt(GhostlessError):
         super().__init__(f"attempt {attempt} does not hold task {task_id} any more; its work must stop")
 
 
+class WorkerNameTaken(GhostlessError):
+    """A worker over HTTP goes by the name of one that has a connection to Redis."""
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+        super().__init__(f"a worker with a connection to Redis is called {worker!r}; give this one a name of its own")
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One thing wrong with what was sent: where, and what was expected."""

@@ -16,9 +16,12 @@ KEPT: Final = frozenset(
     }
 )
 KEPT_EACH: Final = frozenset({"task", *VALUES, *INDICES, "parked_types", "wake", "leftover", "listener"})
-PASSING: Final = frozenset({"watchdog", "patrol"})
+PASSING: Final = frozenset({"watchdog", "patrol", "http_workers"})
 PASSING_EACH: Final = frozenset(
-    {"heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"}
+    {
+        *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
+        "http_worker",
+    }
 )
 
 Life = Literal["kept", "passing", "unknown"]

@@ -152,6 +152,15 @@ class Keys:
         """list: the last events of a worker, the newest first, capped and with TTL."""
         return f"{self.prefix}events:{worker_id}"
 
+    def http_worker(self, worker_id: str) -> str:
+        """string with TTL: what is known of a worker over HTTP, as JSON."""
+        return f"{self.prefix}http_worker:{worker_id}"
+
+    @property
+    def http_workers(self) -> str:
+        """zset: the workers over HTTP by the time at which each is forgotten, with TTL."""
+        return f"{self.prefix}http_workers"
+
     # One listener's group
 
     def listener(self, group: str) -> str:

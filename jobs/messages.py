@@ -117,6 +117,7 @@ class Claim:
     queues: tuple[str, ...]
     token: str
     types: tuple[str, ...]
+    tasks_only: bool = False  # plain rq jobs are passed over
 
     @classmethod
     def new(cls, worker_id: str, queues: Sequence[str], types: Sequence[str]) -> "Claim":

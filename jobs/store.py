@@ -97,9 +97,10 @@ class Store:
         """Start the next task of the claim's queues, or tell why there is none."""
         lists = [self.keys.rq_queue(queue) for queue in claim.queues]
         asked_at = time.monotonic()
-        reply = self._scripts.call(
-            "claim", lists, (claim.worker_id, claim.token, self._lease, claim.packed_types, self._patience)
-        )
+        arguments = (
+            claim.worker_id, claim.token, self._lease, claim.packed_types, self._patience, int(claim.tasks_only),
+        )  # fmt: skip
+        reply = self._scripts.call("claim", lists, arguments)
         return self._read_claim(reply, asked_at)
 
     def start(self, task_id: str, worker_id: str, token: str) -> ClaimReply:

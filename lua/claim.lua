@@ -5,6 +5,7 @@
 -- ARGV[1] worker id   ARGV[2] token of this claim, hex   ARGV[3] lease, ms
 -- ARGV[4] task types that the worker serves, ",a,b,"; tasks of others at the head of a queue are parked
 -- ARGV[5] ms that the worker may take beyond a deadline to end an attempt itself
+-- ARGV[6] "1" when the worker runs tasks only, and passes over plain rq jobs; else "0"
 -- returns claimed, fields of the task, id, params, checkpoint; for a task that depends on others also their ids and
 --         what they returned, in that order, or how many bytes that is when it is too much
 --       | plain, queue, id of an rq job that is no task, moved to rq's intermediate list
@@ -12,7 +13,10 @@
 -- appends START
 
 local worker_id, token, lease, types, patience = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+local tasks_only = ARGV[6] == "1"
 local queues = {}
 for index, list in ipairs(KEYS) do queues[index] = string.sub(list, #key.rq_queue + 1) end
 
-return claim_next(queues, {worker_id = worker_id, token = token, lease = lease, patience = patience, types = types})
+return claim_next(queues, {
+  worker_id = worker_id, token = token, lease = lease, patience = patience, types = types, tasks_only = tasks_only,
+})

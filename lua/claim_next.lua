@@ -51,7 +51,8 @@ local function remember(claim, what)
   redis.call("SET", key.claim .. claim.worker_id, claim.token .. " " .. what, "PX", CLAIM_TTL)
 end
 
--- `claim`: worker_id, token, lease (ms), patience (ms), types (",a,b,"), ticket_taken (somebody else popped the ticket)
+-- `claim`: worker_id, token, lease (ms), patience (ms), types (",a,b,"), ticket_taken (somebody else popped the
+-- ticket), tasks_only, passed (plain rq jobs at the head of the queue that it leaves to others)
 local function start(task, claim, now)
   local move = new_move(task)
   task.attempt = task.attempt + 1
@@ -104,28 +105,35 @@ local function take_parked(queue, parked, claim, now)
   if problem then quarantine(parking_place(queue, parked.type), parked.id, problem) end
 end
 
--- The head of a queue is of a type that the worker does not serve: it must hold nobody behind it.
+-- The first task of a queue is of a type that the worker does not serve: it must hold nobody behind it.
 local function park_head(list, task, now)
   local problem = check_types({{key.pending .. task.queue, "zset"}}, parking_places(task.queue, task.type))
   if problem then return problem end
-  redis.call("LPOP", list)
+  redis.call("LREM", list, 1, task.id)
   redis.call("ZREM", key.pending .. task.queue, task.id)
   redis.call("HSET", key.task .. task.id, "parked_at", now)
   park(task, task.entered_at)
 end
 
 local function drop_ticket(queue, id)
-  redis.call("LPOP", key.rq_queue .. queue)
+  redis.call("LREM", key.rq_queue .. queue, 1, id)
   redis.call("DEL", key.rq_job .. id)
 end
 
--- One look at the head of a queue: a reply, or nil to look again, or false when the queue is empty.
+-- Hints for who serves what is parked here stay, and those for who runs the plain jobs that were passed over.
+local function drop_hints(queue, claim)
+  if claim.passed == 0 and redis.call("EXISTS", key.parked_types .. queue) == 0 then
+    redis.call("DEL", key.wake .. queue)
+  end
+end
+
+-- One look at the head of a queue, behind the plain jobs that the worker does not run: a reply, or nil to look again,
+-- or false when there is nothing.
 local function take_head(queue, claim, now)
   local list = key.rq_queue .. queue
-  local id = redis.call("LINDEX", list, 0)
+  local id = redis.call("LINDEX", list, claim.passed)
   if not id then
-    -- Hints for who serves what is parked here stay.
-    if redis.call("EXISTS", key.parked_types .. queue) == 0 then redis.call("DEL", key.wake .. queue) end
+    drop_hints(queue, claim)
     return false
   end
   local task, problem = read_task(id)
@@ -136,14 +144,18 @@ local function take_head(queue, claim, now)
     drop_ticket(queue, id)
   elseif problem.err then
     -- One damaged record must not hold the queue.
-    redis.call("LPOP", list)
+    redis.call("LREM", list, 1, id)
     quarantine(list, id, problem)
   elseif redis.call("EXISTS", key.rq_job .. id) == 1 then
+    if claim.tasks_only then
+      claim.passed = claim.passed + 1
+      return
+    end
     redis.call("LMOVE", list, list .. key.rq_intermediate_suffix, "LEFT", "RIGHT")
     remember(claim, queue .. " plain " .. id)
     return {"plain", queue, id}
   else
-    redis.call("LPOP", list)
+    redis.call("LREM", list, 1, id)
   end
 end
 
@@ -160,12 +172,13 @@ local function claim_from(queue, claim, now)
   local problem = check_types({{list, "list"}, {list .. key.rq_intermediate_suffix, "list"}})
   if problem then return problem end
   local looks = redis.call("HGET", key.queues, queue) == "paused" and 0 or LOOK_AT_MOST
+  claim.passed = 0
   for _ = 1, looks do
     local answer = take_next(queue, claim, now)
     if answer then return answer end
     if answer == false then return end
   end
-  if looks > 0 then return {"more"} end
+  if looks > claim.passed then return {"more"} end
 end
 
 local function claim_next(queues, claim)

@@ -48,9 +48,10 @@ FOR_EVER_EACH = {
     *("task", "leftover", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"),
     "listener",
 }
-FOR_A_WHILE = {"watchdog", "patrol"}
+FOR_A_WHILE = {"watchdog", "patrol", "http_workers"}
 FOR_A_WHILE_EACH = {
     *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
+    "http_worker",
 }
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 
@@ -154,7 +155,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         picture.types[key] = kind
         if left == -1:
             picture.without_ttl.add(key)
-        is_index = key.startswith(keys.prefix) and not key.startswith(keys.alert_window(""))
+        is_index = key.startswith(keys.prefix) and not key.startswith((keys.alert_window(""), keys.http_workers))
         if kind == "zset" and is_index:  # rq's registries are rq's
             picture.scores[key] = dict(redis.zrange(key, 0, -1, withscores=True))  # type: ignore[arg-type]
         if singles.get(key, kind) != kind:

@@ -9,6 +9,8 @@ from flask import current_app
 
 from ..jobs.client import Client
 from ..jobs.model import Task
+from ..jobs.remote import RemoteWorkers
+from .claiming import Claiming
 from .hub import Hub
 from .limits import Limits
 from .past import Past
@@ -24,6 +26,8 @@ class Desk:
     client: Client
     past: Past
     hub: Hub
+    claiming: Claiming
+    workers: RemoteWorkers
     watchdog: threading.Thread | None = None  # where the process runs one
     _epoch: str = ""
     _epoch_read_at: float = field(default=-EPOCH_AGE)
@@ -32,7 +36,8 @@ class Desk:
     def over(cls, client: Client) -> "Desk":
         """Return a desk for this core."""
         past = Past(client.reads)
-        return cls(client, past, Hub(past, Limits.here().subscribers))
+        hub, workers = Hub(past, Limits.here().subscribers), RemoteWorkers(client.store)
+        return cls(client, past, hub, Claiming(client.store, hub, workers), workers)
 
     def epoch(self) -> str:
         """Return the id of the database. Read it before a task: then its cursor can only be too old, never too new."""

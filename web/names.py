@@ -16,6 +16,11 @@ def queue_name(given: str) -> str:
     return _checked("queue", given, NAME_PATTERN)
 
 
+def type_name(given: str) -> str:
+    """Return the name. Raises Refusal (404) when no task type can have it."""
+    return _checked("type", given, NAME_PATTERN)
+
+
 def _checked(name: str, given: str, pattern: str) -> str:
     if re.fullmatch(pattern, given) and not given.endswith("\n"):
         return given

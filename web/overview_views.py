@@ -165,6 +165,8 @@ class WorkerView(Answer):
     version: Annotated[str, Field(description="of rq")]
     silent_for: Annotated[int | None, Field(description="ms, once that is longer than its lease")]
     record: Annotated[RecordView | None, Field(description="null for workers of rq's own")]
+    over_http: Annotated[bool, Field(description="it has no connection to Redis: host, pid, counts are not known")]
+    types_by_queue: Annotated[dict[str, list[str]], Field(description="what it serves, if it works over HTTP")]
 
 
 class WorkerList(Answer):

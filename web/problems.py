@@ -25,6 +25,7 @@ from ..jobs.errors import (
     TaskNotFound,
     TooLarge,
     UnknownTaskType,
+    WorkerNameTaken,
 )
 from .hub import HubClosed
 
@@ -88,7 +89,13 @@ _RULES: Mapping[type[GhostlessError], _Rule] = {
         409, "illegal-move", "Not possible in the task's state",
         lambda error: {"task": error.task_id, "state": error.state, "event": error.event},
     ),
-    StaleAttempt: _Rule(409, "stale-attempt", "The attempt no longer holds the task"),
+    StaleAttempt: _Rule(
+        409, "stale-attempt", "The attempt no longer holds the task",
+        lambda error: {"task": error.task_id, "attempt": error.attempt},
+    ),
+    WorkerNameTaken: _Rule(
+        409, "worker-name-taken", "Another worker has this name", lambda error: {"worker": error.worker}
+    ),
     RedisFull: _Rule(
         503, "storage-full", "The storage is full", detail="Redis is at its memory limit, and nothing was stored."
     ),

@@ -118,11 +118,16 @@ def _fields(member: Member, task_ids: Sequence[str], now: int) -> Iterator[tuple
     if member.record:
         yield from _told(member.record, now)
     yield "queues", " ".join(member.queues)
-    yield "host", f"{member.host}, pid {member.pid}" if member.pid else member.host
+    yield "host", "not known: it works over HTTP" if member.over_http else _host(member)
     yield "last beat", when(member.heartbeat_at, now)
     yield "started", when(member.started_at, now)
-    yield "ended", f"{member.done} well, {member.failed} badly"
-    yield "version", f"{member.record.version} on rq {member.version}" if member.record else f"rq {member.version}"
+    if not member.over_http:
+        yield "ended", f"{member.done} well, {member.failed} badly"
+        yield "version", f"{member.record.version} on rq {member.version}" if member.record else f"rq {member.version}"
+
+
+def _host(member: Member) -> str:
+    return f"{member.host}, pid {member.pid}" if member.pid else member.host
 
 
 def _told(record: WorkerRecord, now: int) -> Iterator[tuple[str, str]]:

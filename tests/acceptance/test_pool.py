@@ -56,7 +56,7 @@ def pool(fleet: Fleet, client: Client) -> Pool:
 
 def assert_registered(client: Client, size: int) -> None:
     """Check that rq's registry lists so many living workers that have loaded their modules."""
-    fleet = [member for member in members(client.store.redis) if member.state != LOADING]
+    fleet = [member for member in members(client.store.redis, client.store.keys) if member.state != LOADING]
     living = [member.name for member in fleet if is_running(member.pid or 0)]
     assert size == len(living), living
 

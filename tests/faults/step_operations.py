@@ -1,6 +1,8 @@
 """Every operation that a process carries out on Redis, to be walked step by step."""
 
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from faults import listener_operations
 from faults import step_scenes as before
@@ -154,6 +156,31 @@ def start(world: World) -> None:
     end(world, claimed)
 
 
+def work_by_http(world: World) -> None:
+    """Claim a task over HTTP, report in every way, and complete it."""
+    app = create_app(client=Client(world.client.settings))
+    web = app.test_client()
+    claim = {"worker": world.worker, "types": [TYPE], "token": "bb22bb22bb22bb22"}
+    task = web.post(f"/api/queues/{QUEUE}/claim", json=claim).json or {}
+    mine = {name: task[name] for name in ("worker", "attempt", "token")}
+    world.note_attempt(task["id"], task["attempt"])
+    replies = [
+        web.put(f"/api/tasks/{task['id']}/heartbeat", json=mine),
+        web.post("/api/heartbeats", json={"worker": world.worker, "tasks": [mine_of(task)]}),
+        web.post(f"/api/tasks/{task['id']}/progress", json=mine | {"fraction": 0.5}),
+        web.post(f"/api/tasks/{task['id']}/checkpoint", json=mine | {"value": 1}),
+        web.post(f"/api/tasks/{task['id']}/log", json=mine | {"lines": ["a line"]}),
+        web.post(f"/api/tasks/{task['id']}/complete", json=mine | {"result": 1}),
+    ]
+    app.extensions["ghostless"].hub.close()
+    assert {200} == {reply.status_code for reply in replies}, [reply.text for reply in replies]
+
+
+def mine_of(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a batch of beats says of one attempt."""
+    return {name: task[name] for name in ("id", "attempt", "token")}
+
+
 # Watchdog, pool, scheduler, deploy
 
 
@@ -277,6 +304,7 @@ OPERATIONS = (
     Operation(retry, before.a_failed_task, {"t1": SUCCESS + FAILED}),
     Operation(retry, before.a_failed_task, ONE, repeats=True),
     Operation(work, before.two_waiting_tasks, TWO),
+    Operation(work_by_http, before.a_waiting_task, ONE, is_costly=True),
     Operation(run_out_of_time, before.a_waiting_task, ONE),
     Operation(hand_back, before.a_waiting_task, ONE),
     Operation(pause_at_a_checkpoint, before.a_waiting_task, {"t1": SUCCESS + PAUSED}),

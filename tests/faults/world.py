@@ -78,8 +78,12 @@ class World:
 
     def note(self, claimed: Claimed) -> None:
         """Let the side effect of an attempt happen, as the handler does."""
-        with (self.folder / claimed.held.task_id).open("a") as file:
-            file.write(f"{claimed.held.attempt}\n")
+        self.note_attempt(claimed.held.task_id, claimed.held.attempt)
+
+    def note_attempt(self, task_id: str, attempt: int) -> None:
+        """Let the side effect of an attempt happen that was claimed in another way."""
+        with (self.folder / task_id).open("a") as file:
+            file.write(f"{attempt}\n")
 
     def effects(self) -> dict[str, list[int]]:
         """Return the attempts in which each task's side effect happened."""

@@ -11,6 +11,7 @@ from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
 from ghostless.jobs.messages import Claim
 from ghostless.jobs.record import GpuMemory, WorkerRecord
+from ghostless.jobs.remote import RemoteWorkers
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.jobs.watchdog import Watchdog
@@ -196,3 +197,15 @@ def test_types_show_their_params(cli: Cli, store: Store) -> None:
         kind["policy"]["max_retries"],
         kind["schema"]["properties"],
     )
+
+
+def test_a_worker_over_http_is_shown_with_what_is_known_of_it(cli: Cli, client: Client, store: Store) -> None:
+    """What it serves and since when, and nothing that only a worker with a connection tells."""
+    publish(store)
+    RemoteWorkers(store).listens("far", "work", ("work",), 30)
+    assert [["far", "idle"]] == [line[:2] for line in cells(cli("workers"))]
+    shown = done(cli("workers", "far"))
+    assert re.search(r"host +not known: it works over HTTP", shown)
+    assert re.search(r"types +work", shown)
+    assert not re.search(r"ended|version", shown)
+    assert ["far"] == told(cli("queues", "--json"))["queues"][0]["workers"]

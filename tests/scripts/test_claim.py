@@ -1,5 +1,7 @@
 """What a claim gives out, in which order, and what it passes over."""
 
+from dataclasses import replace
+
 import pytest
 from audit import audit
 from ghostless.jobs.messages import Claim, Claimed, NothingToClaim, PlainJob
@@ -91,6 +93,36 @@ def test_a_plain_job_is_handed_out_as_rq_does(redis: Redis) -> None:
     assert [ID] == stage.queue
     stage.store.put_back(plain)
     assert (["plain", ID], 0) == (stage.queue, redis.exists(f"rq:queue:{QUEUE}:intermediate"))
+
+
+def test_who_runs_tasks_only_passes_over_plain_jobs(backend: Redis) -> None:
+    """Plain jobs stay where they are for whoever runs them, and tasks behind them are found, also bad tickets."""
+    stage = scene(backend)
+    for job in ("p1", "p2"):
+        backend.hset(stage.keys.rq_job(job), mapping={"origin": QUEUE, "data": "x"})
+    backend.rpush(stage.keys.rq_queue(QUEUE), "p1", "gone", "p2")
+    put(stage, State.PENDING)
+    submit_to(stage, QUEUE, "t2")
+    claims = [replace(Claim.new("w", [QUEUE], types), tasks_only=True) for types in (["other"], [TYPE], [TYPE])]
+    replies = [stage.store.claim(claim) for claim in claims]
+    assert NothingToClaim("empty") == replies[0], "it parked both tasks"
+    assert [ID, "t2"] == [reply.held.task_id for reply in replies[1:] if isinstance(reply, Claimed)]
+    assert ["p1", "p2"] == stage.queue
+    assert NothingToClaim("empty") == stage.store.claim(replace(Claim.new("w", [QUEUE], [TYPE]), tasks_only=True))
+    assert [] == audit(backend, stage.keys, [ID, "t2"])
+
+
+def test_very_many_plain_jobs_are_no_reason_to_ask_again(backend: Redis) -> None:
+    """A claim is bounded; where it saw nothing but plain jobs, another one would see the same."""
+    stage = scene(backend)
+    for number in range(120):
+        backend.hset(stage.keys.rq_job(f"p{number}"), mapping={"origin": QUEUE, "data": "x"})
+        backend.rpush(stage.keys.rq_queue(QUEUE), f"p{number}")
+    submit_to(stage, "low", "l1")
+    reply = stage.store.claim(replace(Claim.new("w", [QUEUE, "low"], [TYPE]), tasks_only=True))
+    assert isinstance(reply, Claimed)
+    assert "l1" == reply.held.task_id
+    assert NothingToClaim("empty") == stage.store.claim(replace(Claim.new("w", [QUEUE], [TYPE]), tasks_only=True))
 
 
 def test_a_claim_hands_out_all_that_a_worker_needs(redis: Redis) -> None:

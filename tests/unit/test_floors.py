@@ -31,6 +31,7 @@ FLOORS = {
             "jobs.signature",
             "jobs.inventory",
             "jobs.batches",
+            "jobs.foreign_schema",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
         *(
@@ -67,6 +68,8 @@ FLOORS = {
             "jobs.upkeep",
             "jobs.tickets",
             "jobs.preflight",
+            "jobs.remote",
+            "jobs.beats",
         ),
     ),
     3: ("jobs.client",),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from ghostless.jobs.fleet import Member, members, serving
-from ghostless.jobs.keys import WORKER_RECORD
+from ghostless.jobs.keys import WORKER_RECORD, Keys
 from ghostless.jobs.record import LONGEST_REASON, MOST_TYPES, GpuMemory, WorkerRecord
 from redis import Redis
 
@@ -66,5 +66,5 @@ def test_a_stock_worker_is_never_silent(redis: Redis) -> None:
     """rq's own worker beats seldom, and tells no more than its hash."""
     redis.sadd("rq:workers", "rq:worker:stock")
     redis.hset("rq:worker:stock", mapping={"state": "busy", "last_heartbeat": "2020-01-01T00:00:00.000000Z"})
-    (member,) = members(redis)
+    (member,) = members(redis, Keys())
     assert ("busy", None, None) == (member.state, member.silent_for, member.record)

@@ -1,0 +1,152 @@
+"""Workers over HTTP: what is known of each, kept for as long as it comes back.
+
+They have no connection to Redis by which others could see them. What they serve is known from their claims, and that
+they live from their claims and beats; all of it passes by itself. In rq's registry a name belongs to a process, so
+they stand in a place of their own.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from .errors import GhostlessError, WorkerNameTaken
+from .scripts import milliseconds, translated
+from .store import Store
+
+log = logging.getLogger("ghostless")
+
+KNOWN_LEASES: Final = 3
+"""Leases for which a worker that fell silent is still listed, as workers with a connection are."""
+
+INDEX_KEPT_FOR: Final = 86_400
+"""Seconds after the last write; longer than anything that the index names."""
+
+MOST_REMEMBERED: Final = 10_000
+"""Workers of which a process remembers when it wrote last; forgetting them costs a write each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a worker claimed last from one queue: for these types, and listening until `until` (ms since 1970)."""
+
+    until: int
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRecord:
+    """One worker over HTTP, as of its last claim or beat. Times are ms since 1970 by Redis' clock."""
+
+    since: int
+    beat_at: int
+    is_busy: bool = False
+    wishes: Mapping[str, Wish] = field(default_factory=dict[str, Wish])  # by queue
+
+    @property
+    def until(self) -> int:
+        """When it counts as silent, unless it comes back before."""
+        return max((wish.until for wish in self.wishes.values()), default=self.beat_at)
+
+    def listening(self, now: int) -> dict[str, Wish]:
+        """Return its wishes that still hold."""
+        return {queue: wish for queue, wish in self.wishes.items() if now <= wish.until}
+
+    def to_json(self) -> str:
+        """Return the text that is kept in Redis."""
+        return _JSON.dump_json(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | None) -> "RemoteRecord | None":
+        """Read what any version wrote; None when there is nothing, or nothing that can be understood."""
+        try:
+            return _JSON.validate_json(text) if text else None
+        except ValidationError:
+            return None
+
+
+_JSON = TypeAdapter(RemoteRecord)
+
+Change = Callable[[RemoteRecord, int], RemoteRecord]
+
+
+class RemoteWorkers:
+    """Notes workers over HTTP, each at most once a beat. Safe to use from several threads.
+
+    What cannot be noted keeps no worker from its work: it only is not listed for a while.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._redis, self._keys = store.redis, store.keys
+        self._beat, self._lease = store.settings.beat, round(1000 * store.settings.lease)
+        self._told: dict[tuple[str, str], tuple[float, float]] = {}  # when it was noted, and until when that holds
+
+    def listens(self, worker: str, queue: str, types: tuple[str, ...], seconds: float) -> None:
+        """Note that a worker asks a queue for tasks of these types, and waits for so long.
+
+        Raises WorkerNameTaken when a worker with a connection to Redis has the name.
+        """
+        lasts = round(1000 * seconds) + self._lease
+
+        def claimed(there: RemoteRecord, now: int) -> RemoteRecord:
+            wishes = there.listening(now) | {queue: Wish(now + lasts, types)}
+            return replace(there, beat_at=now, is_busy=False, wishes=wishes)
+
+        if self._is_due(worker, queue, seconds, lasts / 1000):
+            try:
+                self._note(worker, claimed, is_new=True)
+            except WorkerNameTaken:
+                self._told.pop((worker, queue), None)  # so that its next claim is refused too
+                raise
+
+    def beats(self, worker: str) -> None:
+        """Note that a worker is at work; one whose claims are not known stays unknown until its next claim."""
+
+        def beat(there: RemoteRecord, now: int) -> RemoteRecord:
+            wishes = {queue: replace(wish, until=now + self._lease) for queue, wish in there.listening(now).items()}
+            return replace(there, beat_at=now, is_busy=True, wishes=wishes or there.wishes)
+
+        if self._is_due(worker, "", 0, self._lease / 1000):
+            self._note(worker, beat, is_new=False)
+
+    def _is_due(self, worker: str, queue: str, needed: float, lasts: float) -> bool:
+        now = time.monotonic()
+        told_at, until = self._told.get((worker, queue), (-self._beat, 0.0))
+        if now - told_at < self._beat and now + needed <= until:
+            return False
+        if len(self._told) >= MOST_REMEMBERED:
+            self._told.clear()
+        self._told[worker, queue] = (now, now + lasts)
+        return True
+
+    def _note(self, worker: str, change: Change, *, is_new: bool) -> None:
+        try:
+            there, now = self._look(worker, is_new=is_new)
+            if there or is_new:
+                self._write(worker, change(there or RemoteRecord(now, now), now), now)
+        except WorkerNameTaken:
+            raise
+        except GhostlessError as error:
+            log.warning("the worker %s is not listed for now: %s", worker, error)
+
+    def _look(self, worker: str, *, is_new: bool) -> tuple[RemoteRecord | None, int]:
+        with translated(), self._redis.pipeline(transaction=False) as pipeline:
+            pipeline.get(self._keys.http_worker(worker))
+            pipeline.hmget(self._keys.rq_worker(worker), "birth", "death")
+            pipeline.time()
+            text, (birth, death), now = pipeline.execute()
+        if is_new and birth and not death:
+            raise WorkerNameTaken(worker)
+        return RemoteRecord.from_json(text), milliseconds(now)
+
+    def _write(self, worker: str, record: RemoteRecord, now: int) -> None:
+        forget_at = record.until + KNOWN_LEASES * self._lease
+        with translated(), self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.zremrangebyscore(self._keys.http_workers, 0, now)
+            pipeline.zadd(self._keys.http_workers, {worker: forget_at})
+            pipeline.expire(self._keys.http_workers, INDEX_KEPT_FOR)
+            pipeline.set(self._keys.http_worker(worker), record.to_json(), px=max(1, forget_at - now))
+            pipeline.execute()

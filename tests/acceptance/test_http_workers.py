@@ -1,0 +1,181 @@
+"""Real workers that have HTTP only: killed, cut off, cancelled, paused and replaced, they lose no task."""
+
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import requests
+from audit import audit
+from fleet import Fleet
+from ghostless.jobs.client import Client
+from ghostless.statemachine import Reason
+from helpers import eventually, expect, free_port
+from web_tools import answers
+
+from .conftest import assert_clean, ended, entry_of, owner, story
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "http_worker.py"
+LEASE = 3.0
+LINES = [f"line {number}" for number in range(10)]
+
+
+class Site:
+    """A server and workers that know nothing but its address."""
+
+    def __init__(self, fleet: Fleet, client: Client, lease: float = LEASE) -> None:
+        self.fleet, self.client, self.port = fleet, client, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        fleet.environment |= {"GHOSTLESS_BEAT": "0.3", "GHOSTLESS_LEASE": str(lease)}
+        self.server = self.serve()
+
+    def serve(self) -> "subprocess.Popen[bytes]":
+        """Start the server, with its watchdog."""
+        server = self.fleet.start("serve", "--port", str(self.port))
+        eventually(lambda: expect(answers(self.port)), seconds=30)
+        return server
+
+    def workers(self, *names: str) -> None:
+        """Start workers; return when their type is known."""
+        for name in names:
+            self.fleet.spawn([sys.executable, str(EXAMPLE), self.url, "text", name])
+        eventually(lambda: expect("text.shout" in self.client.types()), seconds=20)
+        self.publish()
+
+    def publish(self) -> None:
+        """Make the type known as the test wants it: what fails is soon tried again."""
+        kind = {"queue": "text", "schema": {}, "backoff": 0.1}
+        requests.put(f"{self.url}/api/types/text.shout", json=kind, timeout=30).raise_for_status()
+
+    def submit(self, pause: float = 0.2, **wishes: Any) -> str:
+        """Submit a task of the example's type."""
+        return self.client.submit("text.shout", {"lines": LINES, "pause": pause}, **wishes).task_id
+
+    def running(self, task_id: str) -> str:
+        """Return the name of the worker that has begun with a task."""
+        eventually(lambda: expect(self.client.get(task_id).progress), seconds=20)
+        return self.client.get(task_id).worker_id or ""
+
+    def post(self, path: str, body: dict[str, Any]) -> requests.Response:
+        """Send something."""
+        return requests.post(f"{self.url}/api/{path}", json=body, timeout=60)
+
+
+@pytest.fixture
+def site(fleet: Fleet, client: Client) -> Site:
+    """A server on the test's Redis."""
+    return Site(fleet, client)
+
+
+def test_a_killed_worker_loses_nothing(site: Site, client: Client, fleet: Fleet) -> None:
+    """Its task is found when the lease is over and goes on elsewhere, from its checkpoint; the history says why."""
+    site.workers("far1", "far2")
+    task_id = site.submit()
+    killed = site.running(task_id)
+    owner(client, fleet, task_id).kill()
+    task = ended(client, task_id, "SUCCESS", seconds=40)
+    assert [line.upper() for line in LINES] == task.result
+    assert ["SUBMIT", "START", "TIMEOUT", "RETRY", "RELEASE", "START", "COMPLETE"] == story(client, task_id)
+    lost = entry_of(client, task_id, "TIMEOUT")
+    assert (Reason.HEARTBEAT_LOST, True) == (lost.reason, killed in lost.message)
+    assert entry_of(client, task_id, "COMPLETE").actor == f"worker:{({'far1', 'far2'} - {killed}).pop()}"
+    assert_clean(client, fleet, task_id)
+
+
+def test_people_are_heard_and_deploys_cost_nothing(site: Site, client: Client, fleet: Fleet) -> None:
+    """Cancel, pause and resume, and a worker that is told to end: each is confirmed by the worker itself."""
+    site.workers("far1", "far2")
+    cancelled, paused = site.submit(), site.submit()
+    site.running(cancelled)
+    client.cancel(cancelled)
+    ended(client, cancelled, "CANCELLED")
+    assert "STOPPED" == story(client, cancelled)[-1]
+    assert f"worker:{entry_of(client, cancelled, 'START').actor[7:]}" == entry_of(client, cancelled, "STOPPED").actor
+    site.running(paused)
+    client.pause(paused)
+    ended(client, paused, "PAUSED")
+    client.resume(paused)
+    first = site.running(eventually(lambda: _started_again(client, paused, 2)))
+    owner(client, fleet, paused).terminate()
+    task = ended(client, paused, "SUCCESS", seconds=40)
+    assert [line.upper() for line in LINES] == task.result
+    suspended = entry_of(client, paused, "SUSPEND")
+    assert (Reason.SHUTDOWN, f"worker:{first}") == (suspended.reason, suspended.actor)
+    assert (3, 0, 0) == (task.attempt, task.losses, task.failures)
+    assert_clean(client, fleet, cancelled, paused)
+
+
+def _started_again(client: Client, task_id: str, attempt: int) -> str:
+    assert attempt == client.get(task_id).attempt
+    return task_id
+
+
+def test_a_server_that_is_killed_interrupts_nobody(client: Client, fleet: Fleet) -> None:
+    """Killed in mid-task, it comes back within the lease: the same attempt goes on, whatever was lost of its calls."""
+    site = Site(fleet, client, lease=20)
+    site.workers("far1")
+    task_id = site.submit()
+    site.running(task_id)
+    family = psutil.Process(site.server.pid).children()
+    site.server.kill()
+    for process in family:
+        process.kill()  # they would notice only later
+    site.server.wait(timeout=20)
+    site.serve()
+    task = ended(client, task_id, "SUCCESS", seconds=40)
+    assert ([line.upper() for line in LINES], 1) == (task.result, task.attempt)
+    assert_clean(client, fleet, task_id)
+
+
+def test_of_two_workers_with_one_task_the_later_one_holds_it(site: Site, client: Client, fleet: Fleet) -> None:
+    """A worker that was frozen for longer than its lease writes nothing any more, and leaves the task alone."""
+    site.workers("far1", "far2")
+    task_id = site.submit(pause=0.3)
+    first = site.running(task_id)
+    frozen = owner(client, fleet, task_id)
+    frozen.send_signal(signal.SIGSTOP)
+    eventually(lambda: expect(client.get(task_id).worker_id not in (first, None)), seconds=30)
+    frozen.send_signal(signal.SIGCONT)
+    task = ended(client, task_id, "SUCCESS", seconds=40)
+    assert ([line.upper() for line in LINES], 2) == (task.result, task.attempt)
+    assert entry_of(client, task_id, "COMPLETE").actor != f"worker:{first}"
+    eventually(lambda: expect(client.reads.ledger().get("stale_writes")))
+    # The frozen one is of use again.
+    others = [site.submit(pause=0) for _ in range(6)]
+    for other in others:
+        ended(client, other, "SUCCESS")
+    assert_clean(client, fleet, task_id, *others)
+
+
+def test_two_hundred_waiting_workers(client: Client, fleet: Fleet) -> None:
+    """Under gevent they cost the server no thread each and Redis no connection each; each task is given once."""
+    site = Site(fleet, client, lease=60)  # these workers do not beat
+    site.publish()
+    server = psutil.Process(psutil.Process(site.server.pid).children()[0].pid)
+    connections, threads = len(client.store.redis.client_list()), server.num_threads()
+
+    def claim(number: int) -> dict[str, Any]:
+        answer = site.post("queues/crowd/claim?wait=50", {"worker": f"crowd{number}", "types": ["text.shout"]})
+        assert 200 == answer.status_code, answer.text
+        return answer.json()
+
+    with ThreadPoolExecutor(200) as pool:
+        claims = [pool.submit(claim, number) for number in range(200)]
+        eventually(lambda: expect(200 == sum("crowd" in worker.queues for worker in client.workers())), seconds=30)
+        time.sleep(1)
+        assert not any(claim.done() for claim in claims)
+        assert len(client.store.redis.client_list()) - connections <= 3 + 16
+        assert server.num_threads() - threads <= 2
+        ids = {client.submit("text.shout", {"lines": []}, queue="crowd").task_id for _ in range(200)}
+        given = [claim.result(timeout=60) for claim in claims]
+    assert ids == {task["id"] for task in given}
+    with ThreadPoolExecutor(20) as pool:
+        bodies = {task["id"]: {name: task[name] for name in ("worker", "attempt", "token")} for task in given}
+        done = list(pool.map(lambda one: site.post(f"tasks/{one}/complete", bodies[one] | {"result": []}), ids))
+    assert {200} == {answer.status_code for answer in done}
+    assert [] == audit(client.store.redis, client.store.keys, ids)

@@ -1,0 +1,152 @@
+"""What workers over HTTP may send: claims, what they report of an attempt, and the task types that they serve."""
+
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field
+
+from ..jobs import bounds
+from ..jobs.messages import Held
+from ..jobs.terms import Terms
+from .models import Body, Id, Name
+
+TYPES_LIMIT = 50
+"""Most task types that one claim names."""
+
+LINES_LIMIT = 100
+"""Most lines of a log in one call."""
+
+BEATS_LIMIT = 500
+"""Most attempts whose leases one call renews."""
+
+
+def _seconds(allowed: bounds.Seconds) -> Any:
+    return Field(ge=0 if allowed.or_none else allowed.least, le=allowed.most)
+
+
+_Timeout = Annotated[float, _seconds(bounds.TIMEOUT)]
+_Backoff = Annotated[float, _seconds(bounds.BACKOFF)]
+_Retention = Annotated[float, _seconds(bounds.RETENTION)]
+_Clock = Annotated[float, _seconds(bounds.CLOCK)]
+_Wait = Annotated[float, _seconds(bounds.WAIT)]
+_Attempts = Annotated[int, Field(ge=0, le=bounds.ATTEMPTS.most)]
+
+Token = Annotated[str, Field(pattern=r"^[0-9a-f]{16,64}$")]
+"""A random number in hex, by which an attempt is known: who has it may write to the task."""
+
+
+class ClaimBody(Body):
+    """A worker's wish for a task of one of these types.
+
+    A claim that is repeated with the same `token`, since its answer was lost, gets the same task again.
+    """
+
+    worker: Name
+    types: Annotated[list[Name], Field(min_length=1, max_length=TYPES_LIMIT)]
+    token: Token | None = None
+
+
+class AttemptBody(Body):
+    """Who writes to a task: the worker, and the attempt and token that its claim gave it."""
+
+    worker: Name
+    attempt: Annotated[int, Field(ge=1, le=10**9)]
+    token: Token
+
+    def held(self, task_id: str) -> Held:
+        """Return the right that is claimed."""
+        return Held(task_id, self.attempt, self.token)
+
+
+class ProgressBody(AttemptBody):
+    """How far an attempt is, from 0 to 1; 64 bytes of the message are kept."""
+
+    fraction: Annotated[float, Field(ge=0, le=1)]
+    message: str = ""
+
+
+class CheckpointBody(AttemptBody):
+    """What a later attempt goes on from: any JSON of at most 1 MiB."""
+
+    value: Any
+
+
+class LogBody(AttemptBody):
+    """Lines for the task's log; 2 KB of each are kept. Repeated with the same `call`, they are kept once."""
+
+    lines: Annotated[list[str], Field(min_length=1, max_length=LINES_LIMIT)]
+    call: Name | None = None
+
+
+class CompleteBody(AttemptBody):
+    """The result: any JSON of at most 1 MiB."""
+
+    result: Any = None
+
+
+class FailBody(AttemptBody):
+    """How an attempt failed. With `deadline` or `stalled` it counts as timed out, with `crashed` as lost.
+
+    `message` is for the history, 2 KB of it, and `error` the whole text, 64 KB of it. A further attempt follows where
+    the policy allows one, unless it is not `retryable`, and no sooner than `retry_after` seconds from now.
+    """
+
+    error: str = ""
+    message: str = ""
+    reason: Literal["exception", "crashed", "invalid_params", "bad_result", "deadline", "stalled"] = "exception"
+    retryable: bool = True
+    retry_after: _Wait = 0
+
+
+class SuspendBody(AttemptBody):
+    """That an attempt was stopped at its last checkpoint: for a pause that was asked for, or since its worker ends."""
+
+    reason: Literal["user", "shutdown"] = "user"
+    message: str = ""
+
+
+class StoppedBody(AttemptBody):
+    """That an attempt was stopped since it was cancelled."""
+
+    message: str = ""
+
+
+class BeatOfOne(Body):
+    """One attempt among those whose leases are renewed together."""
+
+    id: Id
+    attempt: Annotated[int, Field(ge=1, le=10**9)]
+    token: Token
+
+    def held(self) -> Held:
+        """Return the right that is claimed."""
+        return Held(self.id, self.attempt, self.token)
+
+
+class BeatsBody(Body):
+    """The attempts that a worker holds."""
+
+    worker: Name
+    tasks: Annotated[list[BeatOfOne], Field(min_length=1, max_length=BEATS_LIMIT)]
+
+
+class TypeBody(Body):
+    """A task type: its queue, the JSON Schema of its params, and its terms; times are seconds.
+
+    What is not given has the default of `@task`.
+    """
+
+    queue: Name = "default"
+    params_schema: Annotated[dict[str, Any], Field(alias="schema")]
+    description: Annotated[str, Field(max_length=500)] = ""
+    timeout: _Timeout | None = None
+    max_retries: _Attempts | None = None
+    max_timeouts: _Attempts | None = None
+    max_losses: _Attempts | None = None
+    backoff: _Backoff | None = None
+    backoff_cap: _Backoff | None = None
+    retention: _Retention | None = None
+    stall_timeout: _Clock | None = None
+
+    def terms(self) -> Terms:
+        """Return the terms that were given."""
+        return cast(Terms, self.model_dump(include=set(Terms.__annotations__), exclude_none=True))

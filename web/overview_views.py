@@ -141,6 +141,8 @@ class RecordView(Answer):
     task_id: str | None
     attempt: int | None
     since: Annotated[int | None, Field(description="when the attempt began")]
+    stopping: Annotated[str, Field(description="why the attempt was asked to stop, else empty")]
+    kill_at: Annotated[int | None, Field(description="when its process is killed then")]
     lease_age: Annotated[int | None, Field(description="since the lease was last renewed, ms")]
     horse_pid: int | None
     horse_rss: Annotated[int | None, Field(description="memory of the process that runs handlers, bytes")]

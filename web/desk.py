@@ -10,7 +10,7 @@ from flask import current_app
 from ..jobs.client import Client
 from ..jobs.model import Task
 from .hub import Hub
-from .limits import Limits
+from .limits import Limits, Share
 from .past import Past
 
 EPOCH_AGE = 2.0
@@ -24,15 +24,23 @@ class Desk:
     client: Client
     past: Past
     hub: Hub
+    addresses: Share
+    tokens: Share
     watchdog: threading.Thread | None = None  # where the process runs one
     _epoch: str = ""
     _epoch_read_at: float = field(default=-EPOCH_AGE)
 
     @classmethod
-    def over(cls, client: Client) -> "Desk":
-        """Return a desk for this core."""
-        past = Past(client.reads)
-        return cls(client, past, Hub(past, Limits.here().subscribers))
+    def over(cls, client: Client, limits: Limits | None = None) -> "Desk":
+        """Return a desk for this core; without `limits`, for what fits into this process."""
+        past, settings = Past(client.reads), client.settings
+        return cls(
+            client,
+            past,
+            Hub(past, (limits or Limits.here()).subscribers),
+            Share("address", settings.streams_per_address),
+            Share("token", settings.streams_per_token),
+        )
 
     def epoch(self) -> str:
         """Return the id of the database. Read it before a task: then its cursor can only be too old, never too new."""

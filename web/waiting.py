@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..jobs.model import Task
 from .desk import Desk
 from .hub import HubClosed
+from .listening import listening
 from .models import WAIT_LIMIT
 from .watch import Subscription, Watch
 
@@ -27,7 +28,7 @@ def wait_for_change(desk: Desk, task_id: str, known: Known | None, seconds: int)
     """Return the task once it differs from what is `known`, or at the end of the wait.
 
     Without `known` it is held until its state changes. Final tasks are returned at once.
-    Raises TaskNotFound, CorruptRecord, RedisUnavailable.
+    Raises TaskNotFound, CorruptRecord, RedisUnavailable, HubFull, TooManyListeners.
     """
     if not seconds:
         return desk.client.get(task_id)
@@ -35,7 +36,7 @@ def wait_for_change(desk: Desk, task_id: str, known: Known | None, seconds: int)
     try:
         # Listen first, then look: what happens between the two is heard. A client that names no version waits for
         # another state, and progress does not wake it.
-        with desk.hub.subscribed(Watch(frozenset({task_id}), live=known is not None)) as inbox:
+        with listening(desk, Watch(frozenset({task_id}), live=known is not None)) as inbox:
             return _held(desk, task_id, inbox, known, deadline)
     except HubClosed:
         return desk.client.get(task_id)

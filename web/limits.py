@@ -5,7 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..jobs.errors import GhostlessError, InvalidSetting
 
@@ -77,10 +77,11 @@ class Limits:
         plain = max(connections // 10, min(connections // 2, PLAIN))
         return cls(connections, connections - plain)
 
-    @classmethod
-    def of_threads(cls, threads: int) -> "Limits":
-        """Return what so many threads are good for, of which each stream holds one."""
-        return cls(threads, threads - THREADS_PLAIN)
+    def with_threads(self, threads: int) -> "Limits":
+        """Return what fits when so many threads serve, of which each stream holds one. Raises InvalidSetting."""
+        if threads <= THREADS_PLAIN:
+            raise InvalidSetting("threads", f"more than {THREADS_PLAIN}, which are for plain requests", str(threads))
+        return replace(self, subscribers=min(self.subscribers, threads - THREADS_PLAIN))
 
     @classmethod
     def here(cls) -> "Limits":

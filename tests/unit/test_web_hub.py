@@ -8,7 +8,7 @@ from ghostless.web import hub as hub_module
 from ghostless.web.cursors import Cursor
 from ghostless.web.feeds import Feed
 from ghostless.web.frames import Live, Moment
-from ghostless.web.hub import Hub, HubClosed
+from ghostless.web.hub import Hub, HubClosed, HubFull
 from ghostless.web.watch import LOG_LIMIT, PENDING_LIMIT, Watch
 from web_tools import until
 
@@ -178,7 +178,7 @@ def test_there_is_a_limit_to_listeners(hub: Hub) -> None:
     """One process serves so many and refuses the next, so that plain requests still get in."""
     hub.limit = 3
     inboxes = [hub.subscribe(Watch()) for _ in range(3)]
-    with pytest.raises(HubClosed):
+    with pytest.raises(HubFull):
         hub.subscribe(Watch())
     hub.unsubscribe(inboxes[0])
     hub.subscribe(Watch())

@@ -206,10 +206,17 @@ class Message:
 class EventStream:
     """A reader of one stream, as strict as a browser's EventSource and with a deadline for each read."""
 
-    def __init__(self, url: str, last_event_id: str | None = None, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        url: str,
+        last_event_id: str | None = None,
+        patience: float = PATIENCE,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         parts = urlsplit(url)
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=patience)
-        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_event_id} if last_event_id else {})
+        headers = {"Accept": "text/event-stream", **(headers or {})}
+        headers |= {"Last-Event-ID": last_event_id} if last_event_id else {}
         self._connection.request("GET", f"{parts.path}?{parts.query}".rstrip("?"), headers=headers)
         self.response = self._connection.getresponse()
         self.last_event_id = last_event_id or ""

@@ -69,7 +69,7 @@ def _opened(here: Desk, watch: Watch, last_event_id: str | None) -> Response:
 
 
 def _terms() -> Terms:
-    asks, terms = caller(), Terms(caller().check, is_gone=Peer(request.environ).is_gone)
+    asks, terms = caller(), Terms(caller().check, hang_up_if_gone=Peer(request.environ).hang_up_if_gone)
     # Who comes back after the end of his token must show a new one.
     return (
         terms if asks.expires_at is None else replace(terms, seconds=min(terms.seconds, asks.expires_at - time.time()))

@@ -25,15 +25,18 @@ class Peer:
             with suppress(OSError):  # no TCP: a Unix socket behind a proxy
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(STUCK * 1000))
 
-    def is_gone(self, seconds: float) -> bool:
-        """Tell whether something is sent in vain again and again, and nothing at all came back for so long.
+    def hang_up_if_gone(self, seconds: float) -> bool:
+        """Close when something is sent in vain again and again, and nothing at all came back for so long.
 
-        A client that is only slow, or stopped, is not gone: its system still answers.
+        A client that is only slow, or stopped, is not gone: its system still answers. Returns whether it was gone.
         """
         if self._socket is None or not hasattr(socket, "TCP_INFO"):
             return False
         with suppress(OSError):
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
             repeated, silent_ms = _TCP_INFO.unpack(info)
-            return repeated > 0 and silent_ms > seconds * 1000
+            if repeated > 0 and silent_ms > seconds * 1000:
+                # Else the server would wait some seconds for a further request, or for what was sent to arrive.
+                self._socket.shutdown(socket.SHUT_RDWR)
+                return True
         return False

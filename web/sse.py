@@ -42,7 +42,7 @@ class Terms:
 
     check: Callable[[Task], None] = field(default=lambda _task: None)  # raises TaskNotFound
     seconds: float = field(default_factory=lambda: random.uniform(*AGE))
-    is_gone: Callable[[float], bool] = field(default=lambda _seconds: False)  # see Peer
+    hang_up_if_gone: Callable[[float], bool] = field(default=lambda _seconds: False)  # see Peer
 
 
 class Stream:
@@ -132,7 +132,7 @@ class Stream:
                 yield chunk + retry()
                 return
             if time.monotonic() >= beat_at:
-                if self._terms.is_gone(HEARTBEAT / 2):
+                if self._terms.hang_up_if_gone(HEARTBEAT / 2):
                     log.info("a client no longer answers")
                     return
                 chunk += bookmark(self._cursor)

@@ -4,6 +4,7 @@ Usage: python follower.py URL FILE
 """
 
 import http.client
+import socket
 import sys
 from urllib.parse import urlsplit
 
@@ -12,6 +13,9 @@ def follow(url: str, path: str) -> None:
     """Follow a stream until it is closed."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
+    connection.sock = socket.socket()
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that little fits on the way to it
+    connection.sock.connect((parts.hostname, parts.port))
     connection.request("GET", f"{parts.path}?{parts.query}", headers={"Accept": "text/event-stream"})
     entry = ""
     with connection.getresponse() as answer, open(path, "w", buffering=1) as file:

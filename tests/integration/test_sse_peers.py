@@ -34,10 +34,10 @@ HEARTBEAT = 1.5
 """Seconds between two signs of life, in these tests."""
 
 RATE = 600
-"""Moves in a second, of 2 KB each: more than a connection's buffers hold in the time."""
+"""Moves in a second, of 2 KB each; the server would hold each as an entry and as the bytes to send."""
 
-GROWTH = 16 * 1024 * 1024
-"""Bytes by which the server may grow; kept for the stopped client, the moves would be twice as much and more."""
+GROWTH = 6 * 1024 * 1024
+"""Bytes by which the server may grow meanwhile."""
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..jobs.errors import GhostlessError, RedisUnavailable, TaskNotFound
-from ..jobs.model import Task
 from ..statemachine import FINAL
 from .cursors import ORIGIN, Cursor, EntryId
 from .frames import Moment, bookmark, frame, opening, retry
@@ -38,9 +37,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what one client is served: which tasks it may see, how long, and whether it is still there."""
+    """On what one client is served: for how long, and whether it is still there."""
 
-    check: Callable[[Task], None] = field(default=lambda _task: None)  # raises TaskNotFound
     seconds: float = field(default_factory=lambda: random.uniform(*AGE))
     hang_up_if_gone: Callable[[float], bool] = field(default=lambda _seconds: False)  # see Peer
 
@@ -73,7 +71,7 @@ class Stream:
         if cursor and not self._watch.tasks and self._hub.recent(cursor) is not None:
             self._cursor, self._behind = cursor, True
             return True
-        snapshot = self._look(cursor)
+        snapshot = self._past.look(sorted(self._watch.tasks), cursor)
         if snapshot.missing and not snapshot.stories:
             raise self._past.why_missing(snapshot.missing[0])
         return self._start_from(cursor, snapshot)
@@ -81,17 +79,11 @@ class Stream:
     def _start_fresh(self) -> bool:
         if not self._watch.tasks:
             return True
-        snapshot = self._look()
+        snapshot = self._past.look(sorted(self._watch.tasks))
         self._refuse_unknown(snapshot)
         # From the first move on, so that who comes late still sees how it ended. A client that is cut off while
         # this is replayed must start over: hence the cursor before every entry, not the newest one.
         return self._start_from(Cursor(snapshot.newest.epoch, ORIGIN), snapshot)
-
-    def _look(self, cursor: Cursor | None = None) -> Snapshot:
-        snapshot = self._past.look(sorted(self._watch.tasks), cursor)
-        for story in snapshot.stories.values():
-            self._terms.check(story.task)
-        return snapshot
 
     def _refuse_unknown(self, snapshot: Snapshot) -> None:
         """Raise TaskNotFound for an id that never was, and when there is nothing left but what was purged."""

@@ -132,6 +132,7 @@ class Server(BaseApplication):
         self, settings: Settings, make_app: Callable[[], Flask], options: Mapping[str, Any], *, watchdog: bool
     ) -> None:
         self._settings, self._make_app, self._watchdog = settings, make_app, watchdog
+        self._hub: Hub | None = None  # of this process, once it is a worker that is ready
         self._options: dict[str, Any] = {
             "worker_class": StreamWorker,
             "graceful_timeout": GRACE,
@@ -140,7 +141,7 @@ class Server(BaseApplication):
             "control_socket_disable": True,
             "post_fork": die_while_booting,
             "post_worker_init": self._begin,
-            "worker_int": close_hub,
+            "worker_int": self._hurry,
             **options,
         }
         super().__init__()
@@ -162,7 +163,8 @@ class Server(BaseApplication):
             sys.exit(f"Error: {error}")
 
     def _begin(self, worker: Any) -> None:
-        stop, desk = threading.Event(), _desk(worker)
+        stop, desk = threading.Event(), cast(Desk, worker.wsgi.extensions["ghostless"])
+        self._hub = desk.hub
         if self._watchdog:
             desk.watchdog = threading.Thread(
                 target=run_watchdog, args=(self._settings, stop), name="watchdog", daemon=True
@@ -170,14 +172,10 @@ class Server(BaseApplication):
             desk.watchdog.start()
         tell_when_stopping(worker, stop, desk.hub)
 
-
-def _desk(worker: Any) -> Desk:
-    return cast(Desk, worker.wsgi.extensions["ghostless"])
-
-
-def close_hub(worker: Any) -> None:
-    """End a worker's streams at once: it has a moment only."""
-    _desk(worker).hub.close()
+    def _hurry(self, _worker: Any) -> None:
+        """End a worker's streams at once: it has a moment only."""
+        if self._hub:
+            self._hub.close()
 
 
 def die_while_booting(_arbiter: Any, _worker: Any) -> None:
@@ -190,7 +188,7 @@ def die_while_booting(_arbiter: Any, _worker: Any) -> None:
 
 
 def tell_when_stopping(worker: Any, stop: threading.Event, hub: Hub) -> None:
-    """End a worker's streams as soon as it is to stop: it only stops accepting by itself, and waits for them."""
+    """End a worker's streams, one after the other, once it is to stop: by itself it only stops accepting, and waits."""
 
     def watch() -> None:
         while worker.alive:

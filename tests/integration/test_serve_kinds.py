@@ -8,12 +8,15 @@ from collections.abc import Iterator
 import psutil
 import pytest
 import requests
+from click.testing import CliRunner
 from ghostless.app import create_app
+from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.web import limits
 from ghostless.web.serve import Server, serve
+from helpers import free_port
 from redis import Redis
 from web_tools import (
     EventStream,
@@ -102,3 +105,19 @@ def test_with_threads_the_server_says_what_it_can_do(
         serve(Settings(), threads=50)
     assert ["with 50 threads a worker serves 46 streams at most; greenlets serve thousands"] == caplog.messages
     assert ("gthread", 50) == (served[0].cfg.worker_class_str, served[0].cfg.threads)
+
+
+def test_the_verb_passes_on_what_it_is_told(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+    """`--threads` and `--behind-proxy`; too few threads are refused with what is needed."""
+    made: list[Server] = []
+    monkeypatch.setattr(Server, "run", lambda self: made.append(self))
+    environment = {"GHOSTLESS_REDIS_URL": settings.redis_url}
+    words = ["serve", "--port", str(free_port()), "--no-watchdog", "--threads"]
+    done = CliRunner().invoke(main, [*words, "20", "--behind-proxy", "2"], env=environment)
+    assert 0 == done.exit_code, done.output
+    app = made[0].load()
+    assert 20 - limits.THREADS_PLAIN == app.extensions["ghostless"].hub.limit
+    assert (2, 2) == (app.wsgi_app.x_for, app.wsgi_app.x_proto)
+    refused = CliRunner().invoke(main, [*words, "4"], env=environment)
+    assert 0 != refused.exit_code
+    assert "threads: expected more than 4" in refused.output

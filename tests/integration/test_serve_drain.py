@@ -111,7 +111,10 @@ def test_a_deploy_loses_nothing(client: Client, store: Store, settings: Settings
                 store.stage(claimed.held, f"worker:{hand.name}", f"{time.monotonic()}")
         yield
 
-    with ThreadPoolExecutor(CLIENTS + 1) as pool, gunicorn(settings.redis_url, port=port, constants=clocks) as old:
+    with (
+        ThreadPoolExecutor(CLIENTS + 1) as pool,
+        gunicorn(settings.redis_url, port=port, constants=clocks, watchdog=False) as old,
+    ):
         pages = [Page(f"{old.url}/api/tasks/{tasks[number % TASKS]}/events") for number in range(CLIENTS)]
         runs = [pool.submit(page.run) for page in pages]
         moving = pool.submit(lambda: list(move()))
@@ -119,7 +122,7 @@ def test_a_deploy_loses_nothing(client: Client, store: Store, settings: Settings
         slow = SlowSubmit(old.url)
         os.kill(old.pid, signal.SIGTERM)
         until(lambda: is_refused(old.url))
-        with gunicorn(settings.redis_url, port=port, constants=clocks) as new:
+        with gunicorn(settings.redis_url, port=port, constants=clocks, watchdog=False) as new:
             assert 200 == requests.get(f"{new.url}/api/tasks/{tasks[0]}", timeout=5).status_code
             assert slow.finish().startswith(b"HTTP/1.1 202 ")
             until(lambda: all(page.waits for page in pages))

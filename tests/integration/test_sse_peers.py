@@ -99,12 +99,13 @@ def chatter(store: Store, claimed: list[Any], seconds: float, process: psutil.Pr
     return most
 
 
+@pytest.mark.timeout(240)
 def test_a_stopped_client_is_no_burden_and_catches_up(
     client: Client, settings: Settings, store: Store, tmp_path: Path
 ) -> None:
     """Nothing is kept for it but what Redis keeps; others hear everything at once; woken up, it gets all, in order."""
     seen, clocks = tmp_path / "seen", {"hub.RING": 64, "sse.HEARTBEAT": HEARTBEAT}
-    with gunicorn(settings.redis_url, constants=clocks) as web:
+    with gunicorn(settings.redis_url, constants=clocks, watchdog=False) as web:  # which would take the tasks away
         url, worker = f"{web.url}/api/events?owner=ann", worker_of(web)
         neighbour = Neighbour(url)
         neighbour.start()
@@ -175,7 +176,7 @@ def test_a_dead_client_is_gone_within_two_signs_of_life(
         store.stage(claimed.held, "worker:hand", "on it")
 
     with (
-        gunicorn(settings.redis_url, constants={"sse.HEARTBEAT": HEARTBEAT}, threads=threads) as web,
+        gunicorn(settings.redis_url, constants={"sse.HEARTBEAT": HEARTBEAT}, threads=threads, watchdog=False) as web,
         repeating(chat, 0.1),
     ):
         process = worker_of(web)

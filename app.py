@@ -4,27 +4,41 @@ from typing import cast
 
 from flask import Flask
 from flask.json.provider import DefaultJSONProvider
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from .jobs.client import Client
 from .jobs.settings import Settings
 from .web import events, guards, health, metrics, openapi, overview, problems, publishing, tasks, work
 from .web.desk import Desk
+from .web.limits import Limits
 
 
-def create_app(settings: Settings | None = None, client: Client | None = None, *, local_only: bool = True) -> Flask:
+def create_app(
+    settings: Settings | None = None,
+    client: Client | None = None,
+    *,
+    local_only: bool = True,
+    limits: Limits | None = None,
+    proxies: int = 0,
+) -> Flask:
     """Return the application. It connects to Redis with the first request, not before.
 
     It asks nobody who he is, and cannot know where it is served: so it answers only requests whose Host names this
     machine (localhost, 127.0.0.1, [::1]), unless `local_only=False` says that it is served under other names too.
 
+    `limits` is what the server takes on, by default what fits into this process. Of `proxies` in front of it, each is
+    believed what it appends to X-Forwarded-For and X-Forwarded-Proto.
+
     Raises InvalidSetting when the settings come from the environment and one cannot be used.
     """
     app = Flask(__name__, static_folder=None)
     cast(DefaultJSONProvider, app.json).sort_keys = False  # ids first, as written
-    app.extensions["ghostless"] = Desk.over(client or Client(settings))
+    app.extensions["ghostless"] = Desk.over(client or Client(settings), limits)
     guards.install(app, local_only=local_only)
     problems.install(app)
     metrics.Traffic.install(app)
     for module in (tasks, work, publishing, events, overview, health, metrics, openapi):
         app.register_blueprint(module.routes)
+    if proxies:
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=proxies)
     return app

@@ -45,6 +45,8 @@ class Settings:
     sweep: float = 1.0  # pause between two rounds of the watchdog
     tombstone: float = 604_800.0  # how long the id of a purged task stays taken
     idempotency: float = 86_400.0  # how long an idempotency key is remembered
+    streams_per_address: int = 1000  # streams and long polls that one address may hold in one server process
+    streams_per_token: int = 200  # the same for one token
     alerts: tuple[str, ...] = ()  # addresses of Apprise, separated by blanks
     alert_webhook: str = ""  # where alerts are sent as a POST of JSON
     alert_timeouts: int = 10  # more events TIMEOUT than this within the window are an alert
@@ -205,6 +207,8 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "sweep": _seconds(0.05, 60),
     "tombstone": _seconds(1, _YEAR),
     "idempotency": _seconds(1, _YEAR),
+    "streams_per_address": _count,
+    "streams_per_token": _count,
     "alerts": _addresses,
     "alert_webhook": _webhook,
     "alert_timeouts": _count,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,10 +35,14 @@ SCHEMA = {
 }
 
 SERVE = """
-import sys
+import importlib, json, sys
 from ghostless.jobs.settings import Settings
 from ghostless.web.serve import serve
-serve(Settings.from_environment(), sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+host, port, workers, constants, options = sys.argv[1:]
+for name, value in json.loads(constants).items():
+    module, _, constant = name.rpartition(".")
+    setattr(importlib.import_module("ghostless.web." + module), constant, value)
+serve(Settings.from_environment(), host, int(port), int(workers), **json.loads(options))
 """
 
 
@@ -132,11 +136,23 @@ def in_process(app: Flask) -> Iterator[Served]:
 
 
 @contextmanager
-def gunicorn(redis_url: str, workers: int = 1, limit: str = "true") -> Iterator[Served]:
-    """Serve the way an installation does, in processes of its own; `limit` is a shell's command before it."""
-    port = free_port()
-    environment = os.environ | {"GHOSTLESS_REDIS_URL": redis_url}
-    command = [sys.executable, "-c", SERVE, "127.0.0.1", str(port), str(workers)]
+def gunicorn(
+    redis_url: str,
+    workers: int = 1,
+    limit: str = "true",
+    *,
+    port: int = 0,
+    constants: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Iterator[Served]:
+    """Serve the way an installation does, in processes of its own; `limit` is a shell's command before it.
+
+    `constants` like {"sse.HEARTBEAT": 1} let a test's clocks run faster; `options` are those of `serve`.
+    """
+    port = port or free_port()
+    environment = os.environ | {"GHOSTLESS_REDIS_URL": redis_url} | (environment or {})
+    command = [*serving("127.0.0.1", port, workers), json.dumps(constants or {}), json.dumps(options)]
     process = subprocess.Popen(["sh", "-c", f'{limit}; exec "$@"', "sh", *command], env=environment)
     try:
         until(lambda: answers(port) or process.poll() is not None, what="the server's start")
@@ -144,6 +160,11 @@ def gunicorn(redis_url: str, workers: int = 1, limit: str = "true") -> Iterator[
         yield Served(f"http://127.0.0.1:{port}", process.pid)
     finally:
         end(process)
+
+
+def serving(host: str, port: int, workers: int = 1) -> list[str]:
+    """Return the command that serves, but for its last two arguments: constants and options as JSON."""
+    return [sys.executable, "-c", SERVE, host, str(port), str(workers)]
 
 
 def answers(port: int) -> bool:
@@ -185,10 +206,17 @@ class Message:
 class EventStream:
     """A reader of one stream, as strict as a browser's EventSource and with a deadline for each read."""
 
-    def __init__(self, url: str, last_event_id: str | None = None, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        url: str,
+        last_event_id: str | None = None,
+        patience: float = PATIENCE,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         parts = urlsplit(url)
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=patience)
-        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_event_id} if last_event_id else {})
+        headers = {"Accept": "text/event-stream", **(headers or {})}
+        headers |= {"Last-Event-ID": last_event_id} if last_event_id else {}
         self._connection.request("GET", f"{parts.path}?{parts.query}".rstrip("?"), headers=headers)
         self.response = self._connection.getresponse()
         self.last_event_id = last_event_id or ""

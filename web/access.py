@@ -20,6 +20,10 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
+ANONYMOUS = "api"
+"""The actor in the history where nobody has to say who he is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """One who asks: `actor` names him in the history; bound to an owner he sees that owner's tasks only."""
@@ -27,11 +31,17 @@ class Caller:
     actor: str
     scopes: frozenset[Scope]
     owner: str | None = None
+    expires_at: float | None = None  # seconds since 1970 by this server's clock; None: never
 
     @classmethod
     def anonymous(cls) -> "Caller":
         """Return the caller of whom nothing is known, where nobody has to say who he is."""
-        return cls("api", frozenset(Scope))
+        return cls(ANONYMOUS, frozenset(Scope))
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nothing tells this caller from others."""
+        return self.actor == ANONYMOUS
 
     def demand(self, scope: Scope) -> None:
         """Raise Refusal (403) when the caller has not this scope."""

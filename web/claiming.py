@@ -14,7 +14,7 @@ from ..jobs.messages import Claim, Claimed, NothingToClaim
 from ..jobs.remote import RemoteWorkers
 from ..jobs.store import Store
 from ..statemachine import State
-from .hub import Hub, HubClosed
+from .hub import Hub, HubClosed, HubFull
 from .watch import Subscription, Watch
 
 LOOK = 2.0
@@ -73,11 +73,11 @@ class WaitingRoom:
 
     @contextmanager
     def waiting(self, queue: str, types: tuple[str, ...]) -> Generator[Waiter]:
-        """Stand in line while the block runs. Raises HubClosed when there are as many as the process serves."""
+        """Stand in line while the block runs. Raises HubFull when there are as many as the process serves."""
         waiter = Waiter(queue, types)
         with self._lock:
             if len(self) + self._hub.subscribers >= self._hub.limit:
-                raise HubClosed
+                raise HubFull
             self._lines.setdefault(queue, []).append(waiter)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="claim-calls", daemon=True)
@@ -171,8 +171,8 @@ class Claiming:
     def take(self, claim: Claim, seconds: float, is_there: Callable[[], bool]) -> Claimed | None:
         """Return the next task of the claim's queue, waiting at most this long for one; None when there was none.
 
-        Nothing is claimed any more for a worker that is not there. Raises WorkerNameTaken, HubClosed when it cannot
-        wait here, RedisUnavailable, CorruptRecord.
+        Nothing is claimed any more for a worker that is not there. Raises WorkerNameTaken, HubFull and HubClosed
+        when it cannot wait here, RedisUnavailable, CorruptRecord.
         """
         with self._turn():
             self._workers.listens(claim.worker_id, claim.queues[0], claim.types, seconds)

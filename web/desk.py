@@ -12,7 +12,7 @@ from ..jobs.model import Task
 from ..jobs.remote import RemoteWorkers
 from .claiming import Claiming
 from .hub import Hub
-from .limits import Limits
+from .limits import Limits, Share
 from .past import Past
 
 EPOCH_AGE = 2.0
@@ -28,16 +28,26 @@ class Desk:
     hub: Hub
     claiming: Claiming
     workers: RemoteWorkers
+    addresses: Share
+    tokens: Share
     watchdog: threading.Thread | None = None  # where the process runs one
     _epoch: str = ""
     _epoch_read_at: float = field(default=-EPOCH_AGE)
 
     @classmethod
-    def over(cls, client: Client) -> "Desk":
-        """Return a desk for this core."""
-        past = Past(client.reads)
-        hub, workers = Hub(past, Limits.here().subscribers), RemoteWorkers(client.store)
-        return cls(client, past, hub, Claiming(client.store, hub, workers), workers)
+    def over(cls, client: Client, limits: Limits | None = None) -> "Desk":
+        """Return a desk for this core; without `limits`, for what fits into this process."""
+        past, settings = Past(client.reads), client.settings
+        hub, workers = Hub(past, (limits or Limits.here()).subscribers), RemoteWorkers(client.store)
+        return cls(
+            client,
+            past,
+            hub,
+            Claiming(client.store, hub, workers),
+            workers,
+            Share("address", settings.streams_per_address),
+            Share("token", settings.streams_per_token),
+        )
 
     def epoch(self) -> str:
         """Return the id of the database. Read it before a task: then its cursor can only be too old, never too new."""

@@ -1,20 +1,26 @@
 """Routes of streams."""
 
+import time
 from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import replace
 
 from flask import Blueprint, Response, request
 from flask.typing import ResponseReturnValue
 
 from ..jobs.errors import RedisUnavailable
-from .access import Scope
+from .access import Scope, caller
 from .described import OF_PATHS
 from .desk import Desk, desk
 from .frames import retry
-from .hub import HubClosed
+from .hub import HubClosed, HubFull
+from .limits import TooManyListeners
+from .listening import listening
 from .models import EventsQuery, ResumeQuery
 from .names import task_id
 from .operations import Answer, operation
-from .sse import Stream
+from .peers import Peer
+from .sse import Stream, Terms
 from .watch import Watch
 
 EVENT_STREAM = "text/event-stream"
@@ -49,7 +55,7 @@ def _stream(watch: Watch, wanted: ResumeQuery) -> Response:
     last_event_id = request.headers.get("Last-Event-ID") or wanted.last_event_id or None
     try:
         return _opened(desk(), watch, last_event_id)
-    except (HubClosed, RedisUnavailable):
+    except (HubClosed, HubFull, TooManyListeners, RedisUnavailable):
         # A browser's EventSource gives up for good after any other status than 200.
         if EVENT_STREAM not in request.headers.get("Accept", ""):
             raise
@@ -57,20 +63,22 @@ def _stream(watch: Watch, wanted: ResumeQuery) -> Response:
 
 
 def _opened(here: Desk, watch: Watch, last_event_id: str | None) -> Response:
-    inbox = here.hub.subscribe(watch)  # first, so that nothing falls between what is replayed and what is live
-    try:
-        stream = Stream(here.hub, here.past, watch, inbox)
-        is_open = stream.start(last_event_id)
-    except BaseException:
-        here.hub.unsubscribe(inbox)
-        raise
-    if not is_open:
-        here.hub.unsubscribe(inbox)
-        return Response(status=204)
-    answer = _answer(stream)
-    # Not in the generator's `finally`: a client that leaves before the first byte never starts it.
-    answer.call_on_close(lambda: here.hub.unsubscribe(inbox))
-    return answer
+    with ExitStack() as held:
+        # First, so that nothing falls between what is replayed and what is live.
+        inbox = held.enter_context(listening(here, watch))
+        stream = Stream(here.hub, here.past, watch, inbox, _terms())
+        if not stream.start(last_event_id):
+            return Response(status=204)
+        answer = _answer(stream)
+        # Not in the generator's `finally`: a client that leaves before the first byte never starts it.
+        answer.call_on_close(held.pop_all().close)
+        return answer
+
+
+def _terms() -> Terms:
+    terms, expires_at = Terms(hang_up_if_gone=Peer(request.environ).hang_up_if_gone), caller().expires_at
+    # Who comes back after the end of his token must show a new one.
+    return terms if expires_at is None else replace(terms, seconds=min(terms.seconds, expires_at - time.time()))
 
 
 def _answer(blocks: Iterable[bytes]) -> Response:

@@ -13,8 +13,9 @@ from redis.exceptions import RedisError
 from ..jobs.connection import BLOCK, connect_like
 from ..jobs.errors import GhostlessError
 from ..jobs.keys import Keys
-from .cursors import ORIGIN, Cursor, EntryId, from_text, to_text
+from .cursors import Cursor, EntryId, from_text, to_text
 from .frames import Live, Moment
+from .past import ends
 
 READ_AT_ONCE = 512
 """Entries of the history that one read returns at most."""
@@ -36,7 +37,7 @@ class Listeners(Protocol):
     def subscribers(self) -> int: ...
     def beat(self, name: str) -> None: ...
     def paused(self, seconds: float) -> bool: ...
-    def publish(self, moments: list[Moment], position: EntryId) -> None: ...
+    def publish(self, moments: list[Moment], position: EntryId, *, complete: bool = True) -> None: ...
     def tell(self, live: Live) -> None: ...
     def restart(self, reason: str) -> None: ...
 
@@ -90,30 +91,31 @@ class HistoryFeed(Feed):
         position = self._hub.position
         here = to_text(position.at)
         # One pipeline, so one connection: the entry we stand on, the entries after it and the epoch are of the same
-        # server, also when it was replaced a moment ago.
+        # server, also when it was replaced a moment ago. What was deleted is asked last: so it is never told too low.
         with self._redis.pipeline(transaction=False) as pipeline:
             pipeline.xrange(self._keys.history, here, here)
             pipeline.xread({self._keys.history: here}, count=READ_AT_ONCE, block=round(BLOCK * 1000))
             pipeline.get(self._keys.epoch)
-            standing, read, epoch = cast(
-                tuple[list[Any], list[tuple[str, list[tuple[str, Fields]]]] | None, str | None], pipeline.execute()
-            )
+            pipeline.xinfo_stream(self._keys.history)
+            standing, read, epoch, stream = pipeline.execute(raise_on_error=False)
+        if error := next((answer for answer in (standing, read, epoch) if isinstance(answer, Exception)), None):
+            raise error
         if not self._hub.paused(0):
             return
+        _, deleted = ends(stream)
         if epoch != position.epoch:
             self._hub.restart("epoch")
-        elif not standing and not self._was_deleted(position.at):
+        elif not standing and deleted < position.at:  # Redis lost the entry: no purge took it
             self._hub.restart("rewound")
-        elif read:
-            entries = read[0][1]
-            self._hub.publish(Moment.readable(entries), from_text(entries[-1][0]))
+        else:
+            self._publish(read[0][1] if read else [], position.at, deleted)
 
-    def _was_deleted(self, at: EntryId) -> bool:
-        """Tell whether the entry is missing because its task was purged, and not because Redis lost it."""
-        if at == ORIGIN:
-            return True
-        stream = cast(Mapping[str, Any], self._redis.xinfo_stream(self._keys.history))
-        return from_text(stream["max-deleted-entry-id"]) >= at
+    def _publish(self, entries: list[tuple[str, Fields]], here: EntryId, deleted: EntryId) -> None:
+        """Hand out what was read; where a purge was faster than this feed, with the news that something is missing."""
+        is_complete = deleted <= here
+        if entries or not is_complete:
+            reached = from_text(entries[-1][0]) if entries else deleted
+            self._hub.publish(Moment.readable(entries), reached, complete=is_complete)
 
 
 class LiveFeed(Feed):

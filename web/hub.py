@@ -24,6 +24,9 @@ RING = 4096
 SILENCE = 90.0
 """Seconds after which a feed counts as dead; with all time-outs and retries against a mute Redis it takes 45."""
 
+DRAIN_PAUSE = 0.1
+"""Seconds between the ends of two subscriptions at most, so that few of them do not make a stop long."""
+
 START_PATIENCE = 5.0
 """Seconds that a listener waits for another one to start the feeds."""
 
@@ -31,7 +34,14 @@ log = logging.getLogger(__name__)
 
 
 class HubClosed(GhostlessError):
-    """The process is stopping, or has as many listeners as it can serve: come back in a moment."""
+    """The process is stopping: come back in a moment, to the next one."""
+
+    def __init__(self) -> None:
+        super().__init__("this server is stopping")
+
+
+class HubFull(GhostlessError):
+    """The process has as many listeners as it can serve: come back in a moment."""
 
     def __init__(self) -> None:
         super().__init__("no further listener can be served right now")
@@ -46,6 +56,7 @@ class Hub:
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._stop = threading.Event()
+        self._draining = False
         self._threads: list[threading.Thread] = []
         self._beats: dict[str, float] = {}
         self._places: dict[tuple[str, str], set[Subscription]] = {}
@@ -57,12 +68,14 @@ class Hub:
     # For those who listen
 
     def subscribe(self, watch: Watch) -> Subscription:
-        """Return an inbox for everything that happens from now on. Raises HubClosed, RedisUnavailable."""
+        """Return an inbox for everything that happens from now on. Raises HubClosed, HubFull, RedisUnavailable."""
         self._start()
         subscription = Subscription(watch)
         with self._lock:
-            if not self.alive or self._subscribers >= self.limit:
+            if not self.alive or self._draining:
                 raise HubClosed
+            if self._subscribers >= self.limit:
+                raise HubFull
             self._subscribers += 1
             for place in watch.places():
                 self._places.setdefault(place, set()).add(subscription)
@@ -142,6 +155,21 @@ class Hub:
 
     # Life
 
+    def drain(self, seconds: float) -> None:
+        """Close, but end one subscription after the other, so that not all clients come back at once.
+
+        Who comes meanwhile is refused. Returns when all is closed, after so many seconds at most.
+        """
+        with self._lock:
+            self._draining = True
+            waiting = self._all()
+        pause = min(DRAIN_PAUSE, seconds / max(1, len(waiting)))
+        for subscription in waiting:
+            subscription.close()
+            if self._stop.wait(pause):
+                return
+        self.close()
+
     def close(self) -> None:
         """End every subscription and both feeds; what comes later is refused. Does not wait."""
         with self._lock:
@@ -197,14 +225,22 @@ class Hub:
         """Wait; tell whether the hub still runs afterwards."""
         return not self._stop.wait(seconds)
 
-    def publish(self, moments: Sequence[Moment], position: EntryId) -> None:
-        """Hand out moves, and note up to where the history is read."""
+    def publish(self, moments: Sequence[Moment], position: EntryId, *, complete: bool = True) -> None:
+        """Hand out moves, and note up to where the history is read.
+
+        Unless they are `complete`, others may have been removed before they were read: then each listener finds out
+        from Redis what it missed.
+        """
         with self._lock:
             for moment in moments:
                 self._remember(moment)
                 for subscription in self._interested(moment.entry):
                     subscription.push(moment)
             self._position = Cursor(self._position.epoch, position)
+            if not complete:
+                self._forget()
+                for subscription in self._all():
+                    subscription.drop()
 
     def tell(self, live: Live) -> None:
         """Hand out a progress report or a log line."""
@@ -222,8 +258,7 @@ class Hub:
     def _go_on_from(self, position: Cursor, reason: str = "") -> None:
         with self._lock:
             self._position = position
-            self._ring.clear()
-            self._ring_from = position.at
+            self._forget()
             for subscription in self._all() if reason else ():
                 subscription.reset(Reset(reason, position))
 
@@ -231,6 +266,10 @@ class Hub:
         self._ring.append(moment)
         if len(self._ring) > RING:
             self._ring_from = self._ring.popleft().at
+
+    def _forget(self) -> None:
+        self._ring.clear()
+        self._ring_from = self._position.at
 
     def _interested(self, subject: Subject) -> list[Subscription]:
         candidates: Iterable[Subscription] = (

@@ -1,10 +1,13 @@
-"""How many clients one process serves: as many as the files allow that it may open."""
+"""How many clients one process serves, in all and of one kind: as many as the files allow that it may open."""
 
 import resource
-from contextlib import suppress
-from dataclasses import dataclass
+import threading
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
-from ..jobs.errors import InvalidSetting
+from ..jobs.errors import GhostlessError, InvalidSetting
 
 CONNECTIONS = 10_000
 """Connections of one process at most; idle kept-alive ones count too."""
@@ -17,6 +20,42 @@ PLAIN = 64
 
 FILES_LEAST = RESERVED + 16
 """Files below which no process is worth starting."""
+
+
+THREADS_PLAIN = 4
+"""Threads kept free of streams for plain requests, where each stream holds a thread."""
+
+
+class TooManyListeners(GhostlessError):
+    """One token or one address already holds its share of streams and long polls."""
+
+    def __init__(self, what: str, most: int) -> None:
+        self.what, self.most = what, most
+        super().__init__(f"{most} streams and long polls are open for this {what}; close one, or watch more with each")
+
+
+class Share:
+    """Counts what each of a kind holds, a token or an address, and gives nobody more than `most`."""
+
+    def __init__(self, what: str, most: int) -> None:
+        self._what, self._most = what, most
+        self._held: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def taken(self, name: str) -> Generator[None]:
+        """Hold one while the block runs. Raises TooManyListeners."""
+        with self._lock:
+            if self._held[name] >= self._most:
+                raise TooManyListeners(self._what, self._most)
+            self._held[name] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held[name] -= 1
+                if not self._held[name]:
+                    del self._held[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +76,12 @@ class Limits:
         """Return what so many connections are good for."""
         plain = max(connections // 10, min(connections // 2, PLAIN))
         return cls(connections, connections - plain)
+
+    def with_threads(self, threads: int) -> "Limits":
+        """Return what fits when so many threads serve, of which each stream holds one. Raises InvalidSetting."""
+        if threads <= THREADS_PLAIN:
+            raise InvalidSetting("threads", f"more than {THREADS_PLAIN}, which are for plain requests", str(threads))
+        return replace(self, subscribers=min(self.subscribers, threads - THREADS_PLAIN))
 
     @classmethod
     def here(cls) -> "Limits":

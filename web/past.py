@@ -122,7 +122,7 @@ class Past:
             for task_id in tasks:
                 pipeline.hgetall(self.keys.task(task_id))
             epoch, stream, found, *hashes = pipeline.execute(raise_on_error=False)
-        newest, deleted = _ends(stream)
+        newest, deleted = ends(stream)
         found_tasks = {task_id: stored for task_id, stored in zip(tasks, hashes, strict=True) if stored}
         stories = {task_id: _story(task_id, stored) for task_id, stored in found_tasks.items()}
         missing = tuple(task_id for task_id in tasks if task_id not in stories)
@@ -188,7 +188,11 @@ def _story(task_id: str, stored: Any) -> Story:
     return Story.read(task_id, stored)
 
 
-def _ends(stream: Any) -> tuple[EntryId, EntryId]:
+def ends(stream: Any) -> tuple[EntryId, EntryId]:
+    """Return the ids of the newest entry and of the newest that was deleted, from what XINFO STREAM answered.
+
+    Without a history both are the origin. Raises CorruptRecord for any other error.
+    """
     if isinstance(stream, Exception):
         if "no such key" not in str(stream):
             raise CorruptRecord(f"history: {stream}")

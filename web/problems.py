@@ -27,12 +27,13 @@ from ..jobs.errors import (
     UnknownTaskType,
     WorkerNameTaken,
 )
-from .hub import HubClosed
+from .hub import HubClosed, HubFull
+from .limits import TooManyListeners
 
 PROBLEM = "application/problem+json"
 
 RETRY_AFTER = 2
-"""Seconds after which a client may ask again when Redis did not answer."""
+"""Seconds after which a client may ask again when Redis did not answer, or there was no room for it."""
 
 FAULTS_SHOWN = 20
 """Faults that one answer names at most."""
@@ -107,7 +108,9 @@ _RULES: Mapping[type[GhostlessError], _Rule] = {
         500, "storage-refused", "The storage refuses the call",
         detail="Redis does not allow the server what it needs; the server's log says what.", logged=True,
     ),
-    HubClosed: _Rule(503, "busy", "No further listener can be served right now"),
+    HubClosed: _Rule(503, "stopping", "This server is stopping"),
+    HubFull: _Rule(503, "busy", "No further listener can be served right now"),
+    TooManyListeners: _Rule(429, "too-many-listeners", "Too many streams and long polls"),
     CorruptRecord: _Rule(
         500, "damaged-record", "The record is damaged",
         detail="Something in Redis is not what it must be; the server's log says what it is.", logged=True,
@@ -127,7 +130,7 @@ def problem(status: int, kind: str, title: str, detail: str, members: Members | 
     """Return the answer; `kind` makes the stable `type`, members of None are left out."""
     document: dict[str, Any] = {"type": f"urn:ghostless:{kind}", "title": title, "status": status, "detail": detail}
     response = Response(json.dumps(document | dict(members or {})), status, content_type=PROBLEM)
-    if status == 503:
+    if status in (429, 503):
         response.headers["Retry-After"] = str(RETRY_AFTER)
     return response
 

@@ -1,12 +1,18 @@
 """The server: gunicorn with gevent workers, so that thousands of streams fit in one process."""
 
+import logging
 import signal
+import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
+from flask import Flask
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 from gunicorn.workers.ggevent import GeventWorker
 
 from ..app import create_app
@@ -24,6 +30,11 @@ STOP_POLL = 0.25
 GRACE = 30
 """Seconds that a stopping worker lets plain requests run on."""
 
+DRAIN = 20.0
+"""Seconds within which a stopping worker ends its streams, one after the other."""
+
+log = logging.getLogger(__name__)
+
 
 def serve(
     settings: Settings,
@@ -33,8 +44,12 @@ def serve(
     *,
     allow_anonymous: bool = False,
     watchdog: bool = True,
+    threads: int = 0,
+    proxies: int = 0,
 ) -> None:
     """Serve until SIGTERM or SIGINT. Does not return: gunicorn ends the process.
+
+    SIGTERM ends the streams one after the other, within `DRAIN` seconds; SIGINT and a second SIGTERM end all at once.
 
     Each worker also runs a watchdog, unless told otherwise: whoever asks where a task is, there is then always
     somebody left to notice. Any number of watchdogs may run.
@@ -42,13 +57,42 @@ def serve(
     Everyone who reaches the address may do everything, so beyond this host it needs `allow_anonymous`. Without it a
     request must also name this host (localhost, 127.0.0.1, [::1]); a proxy on this host that passes on another name
     needs it too.
-    Raises InvalidSetting for an address that may not be served, and for a limit of open files that is too low.
+
+    With `threads` each worker serves with so many threads instead of greenlets; each stream holds one of them.
+    `proxies` is the number of reverse proxies in front, each of which appends the address that it sees to
+    X-Forwarded-For; without it every client has the address of the nearest proxy.
+    Raises InvalidSetting for an address that may not be served, for a limit of open files that is too low, and for too
+    few threads.
     """
     if not (allow_anonymous or host == "localhost" or is_loopback(host)):
         raise InvalidSetting("host", "a loopback address, or allow_anonymous: anyone could cancel every task", host)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    connections = raise_file_limit().connections
-    Server(settings, address, workers, connections, local_only=not allow_anonymous, watchdog=watchdog).run()
+    limits = raise_file_limit()
+    options: dict[str, Any] = {"bind": address, "workers": workers, "worker_connections": limits.connections}
+    if threads:
+        limits = limits.with_threads(threads)
+        log.warning(
+            "with %d threads a worker serves %d streams at most; greenlets serve thousands", threads, limits.subscribers
+        )
+        options |= {"worker_class": "gthread", "threads": threads}
+    make_app = partial(create_app, settings, local_only=not allow_anonymous, limits=limits, proxies=proxies)
+    Server(settings, make_app, options, watchdog=watchdog).run()
+
+
+class Master(Arbiter):
+    """gunicorn's master, for which a second SIGTERM means now."""
+
+    _stopping = False
+
+    def stop(self, graceful: bool = True) -> None:
+        """End the workers."""
+        self._stopping = True
+        super().stop(graceful)
+
+    def signal(self, sig: int, frame: Any) -> None:
+        """Note a signal."""
+        hurries = self._stopping and sig == signal.SIGTERM
+        super().signal(signal.SIGQUIT if hurries else sig, frame)
 
 
 class StreamWorker(GeventWorker):
@@ -85,20 +129,20 @@ class Server(BaseApplication):
     """gunicorn, configured in code. Never preloads: each worker makes its application after gevent's patches."""
 
     def __init__(
-        self, settings: Settings, address: str, workers: int, connections: int, *, local_only: bool, watchdog: bool
+        self, settings: Settings, make_app: Callable[[], Flask], options: Mapping[str, Any], *, watchdog: bool
     ) -> None:
-        self._settings, self._local_only, self._watchdog = settings, local_only, watchdog
+        self._settings, self._make_app, self._watchdog = settings, make_app, watchdog
+        self._hub: Hub | None = None  # of this process, once it is a worker that is ready
         self._options: dict[str, Any] = {
-            "bind": address,
-            "workers": workers,
             "worker_class": StreamWorker,
-            "worker_connections": connections,
             "graceful_timeout": GRACE,
             "keepalive": 5,
             "limit_request_line": 8190,  # a stream may name 50 tasks
             "control_socket_disable": True,
             "post_fork": die_while_booting,
             "post_worker_init": self._begin,
+            "worker_int": self._hurry,
+            **options,
         }
         super().__init__()
 
@@ -109,16 +153,29 @@ class Server(BaseApplication):
 
     def load(self) -> Any:
         """Make a worker's application."""
-        return create_app(self._settings, local_only=self._local_only)
+        return self._make_app()
+
+    def run(self) -> None:
+        """Serve. Ends the process."""
+        try:
+            Master(self).run()
+        except RuntimeError as error:  # as gunicorn does: of its configuration
+            sys.exit(f"Error: {error}")
 
     def _begin(self, worker: Any) -> None:
         stop, desk = threading.Event(), cast(Desk, worker.wsgi.extensions["ghostless"])
+        self._hub = desk.hub
         if self._watchdog:
             desk.watchdog = threading.Thread(
                 target=run_watchdog, args=(self._settings, stop), name="watchdog", daemon=True
             )
             desk.watchdog.start()
         tell_when_stopping(worker, stop, desk.hub)
+
+    def _hurry(self, _worker: Any) -> None:
+        """End a worker's streams at once: it has a moment only."""
+        if self._hub:
+            self._hub.close()
 
 
 def die_while_booting(_arbiter: Any, _worker: Any) -> None:
@@ -131,12 +188,12 @@ def die_while_booting(_arbiter: Any, _worker: Any) -> None:
 
 
 def tell_when_stopping(worker: Any, stop: threading.Event, hub: Hub) -> None:
-    """End a worker's streams as soon as it is to stop: it only stops accepting by itself, and waits for them."""
+    """End a worker's streams, one after the other, once it is to stop: by itself it only stops accepting, and waits."""
 
     def watch() -> None:
         while worker.alive:
             time.sleep(STOP_POLL)
         stop.set()
-        hub.close()
+        hub.drain(DRAIN)
 
     threading.Thread(target=watch, name="stop-watch", daemon=True).start()

@@ -5,12 +5,15 @@ now: `unreadable` (no cursor at all), `epoch` (of another database), `ahead` (be
 entry that Redis no longer has though nobody purged it), `rewound` (Redis itself came back older), `purged` (moves after
 the cursor may have been removed with their tasks), `behind` (too much to replay), `damaged` (a record is unreadable).
 
-A purged task ends no stream that has others left: a browser would take the error for good, and lose those too.
+A purged task ends no stream that has others left: a browser would take the error for good, and lose those too. With
+none left the stream ends. Where all its moves were sent before, the purge itself is no news.
 """
 
 import logging
+import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from ..jobs.errors import GhostlessError, RedisUnavailable, TaskNotFound
 from ..statemachine import FINAL
@@ -23,17 +26,31 @@ from .watch import Batch, Subscription, Watch
 HEARTBEAT = 15.0
 """Seconds between two signs of life; proxies cut a connection that is silent for a minute."""
 
+AGE = (480.0, 720.0)
+"""Seconds between which a stream is ended, to be taken up again: no process keeps its clients for ever."""
+
 AGAIN = 1.0
 """Seconds between attempts to read what a stream missed, while Redis does not answer."""
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what one client is served: for how long, and whether it is still there."""
+
+    seconds: float = field(default_factory=lambda: random.uniform(*AGE))
+    hang_up_if_gone: Callable[[float], bool] = field(default=lambda _seconds: False)  # see Peer
+
+
 class Stream:
     """One client's stream. Made, and closed, by the route; iterated once by the server."""
 
-    def __init__(self, hub: Hub, past: Past, watch: Watch, subscription: Subscription) -> None:
-        self._hub, self._past = hub, past
+    def __init__(
+        self, hub: Hub, past: Past, watch: Watch, subscription: Subscription, terms: Terms | None = None
+    ) -> None:
+        self._hub, self._past, self._terms = hub, past, terms or Terms()
+        self._ends_at = time.monotonic() + self._terms.seconds
         self._watch, self._inbox = watch, subscription
         self._cursor = hub.position  # everything up to here was sent, or is not asked for
         self._behind = False  # moves after the cursor must be read from Redis first
@@ -103,10 +120,13 @@ class Stream:
                 return
             batch = self._hub.take(self._inbox, self._patience(beat_at))
             chunk = self._told(batch)
-            if batch.closed:
+            if batch.closed or time.monotonic() >= self._ends_at:
                 yield chunk + retry()
                 return
             if time.monotonic() >= beat_at:
+                if self._terms.hang_up_if_gone(HEARTBEAT / 2):
+                    log.info("a client no longer answers")
+                    return
                 chunk += bookmark(self._cursor)
                 beat_at = time.monotonic() + HEARTBEAT
             if chunk:
@@ -123,7 +143,7 @@ class Stream:
         return frame(event="reset", data={"reason": reason}) + frame(id=str(self._cursor))
 
     def _patience(self, beat_at: float) -> float:
-        left = beat_at - time.monotonic()
+        left = min(beat_at, self._ends_at) - time.monotonic()
         return min(left, AGAIN) if self._behind or self._doubt or self._all_final() else left
 
     def _told(self, batch: Batch) -> bytes:

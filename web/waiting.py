@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..jobs.model import Task
 from .desk import Desk
 from .hub import HubClosed
+from .listening import listening
 from .models import WAIT_LIMIT
 from .watch import Subscription, Watch
 
@@ -31,7 +32,7 @@ def wait_for_change(desk: Desk, task_id: str, known: Known | None, seconds: int)
 
     Without `known` it is held until its state changes from the one that it is in now: what happened since the client
     last looked is no news then, so a client that looked before names its version. Final tasks are returned at once.
-    Raises TaskNotFound, CorruptRecord, RedisUnavailable.
+    Raises TaskNotFound, CorruptRecord, RedisUnavailable, HubFull, TooManyListeners.
     """
     if not seconds:
         return desk.client.get(task_id)
@@ -39,7 +40,7 @@ def wait_for_change(desk: Desk, task_id: str, known: Known | None, seconds: int)
     try:
         # Listen first, then look: what happens between the two is heard. A client that names no version waits for
         # another state, and progress does not wake it.
-        with desk.hub.subscribed(Watch(frozenset({task_id}), live=known is not None)) as inbox:
+        with listening(desk, Watch(frozenset({task_id}), live=known is not None)) as inbox:
             return _held(desk, task_id, inbox, known, deadline)
     except HubClosed:
         return desk.client.get(task_id)

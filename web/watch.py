@@ -106,8 +106,13 @@ class Subscription:
         if not self._lost:
             self._moments.append(moment)
             if len(self._moments) > PENDING_LIMIT:
-                self._moments.clear()
-                self._lost = True
+                self.drop()
+        self.signal.set()
+
+    def drop(self) -> None:
+        """Forget the moves that wait, and note that some were lost."""
+        self._moments.clear()
+        self._lost = True
         self.signal.set()
 
     def tell(self, live: Live) -> None:

@@ -19,12 +19,12 @@ from ..jobs.store import Store
 from ..jobs.values import InvalidValue, cut, cut_middle, to_json
 from ..statemachine import Event, Reason, State
 from .access import Scope
-from .connections import has_hung_up
 from .desk import desk
 from .models import WaitQuery
 from .names import queue_name, task_id
 from .operations import Answer as Told
 from .operations import operation
+from .peers import Peer
 from .problems import pointer, wrong_body
 from .waiting import applied_wait
 from .work_models import (
@@ -67,11 +67,11 @@ def claim(given_name: str, query: WaitQuery, body: ClaimBody) -> ResponseReturnV
     The worker renews the lease every `heartbeat` seconds, or somebody else gets the task after `lease` seconds. When
     the answer is lost, a claim repeated within a minute with the same `token` gets the same task.
     """
-    here, environment = desk(), request.environ
+    here, peer = desk(), Peer(request.environ)
     wait = applied_wait(query.wait, request.headers.get("Prefer", ""))
     token = body.token or secrets.token_hex(8)
     wish = Claim(body.worker, (queue_name(given_name),), token, tuple(body.types), tasks_only=True)
-    claimed = here.claiming.take(wish, wait or 0, lambda: not has_hung_up(environment))
+    claimed = here.claiming.take(wish, wait or 0, lambda: not peer.has_hung_up())
     answer = _json_of(_shown(claimed, here.client.settings)) if claimed else Response(status=204)
     if wait is not None:
         answer.headers["Preference-Applied"] = f"wait={wait}"

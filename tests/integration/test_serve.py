@@ -5,7 +5,6 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,6 @@ from ghostless.web.limits import Limits
 from redis import Redis
 from redis_server import RedisServer
 from web_tools import (
-    SERVE,
     EventStream,
     Hand,
     Message,
@@ -30,6 +28,7 @@ from web_tools import (
     opened,
     publish,
     repeating,
+    serving,
     states,
     submitted,
     until,
@@ -266,7 +265,7 @@ def test_only_this_host_is_served_and_no_control_socket_is_opened(web: Served) -
 def test_an_address_that_may_not_be_served_is_a_clear_error() -> None:
     """Nothing is started, and the message says what would be needed."""
     ended = subprocess.run(
-        [sys.executable, "-c", SERVE, "0.0.0.0", "1", "1"], capture_output=True, text=True, timeout=30, check=False
+        [*serving("0.0.0.0", 1), "{}", "{}"], capture_output=True, text=True, timeout=30, check=False
     )
     assert 1 == ended.returncode
     assert "allow_anonymous" in ended.stderr

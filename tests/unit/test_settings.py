@@ -28,6 +28,8 @@ GOOD = {
     "alerts": ("mailto://ops:secret@example.com  json://host", ("mailto://ops:secret@example.com", "json://host")),
     "alert_webhook": ("https://hooks.example.com/T0/secret", "https://hooks.example.com/T0/secret"),
     "alert_timeouts": ("3", 3),
+    "streams_per_address": ("50", 50),
+    "streams_per_token": ("0", 0),
     "alert_window": ("60", 60.0),
     "allow_eviction": ("1", True),
 }
@@ -57,6 +59,8 @@ WRONG = [
         for value in ("http://[::1/", "http://me:word@host/", "http://host/\x01", "http://höst/")
     ),
     *(("alert_timeouts", value) for value in ("", "-1", "1.5")),
+    *(("streams_per_address", value) for value in ("", "-1", "many")),
+    *(("streams_per_token", value) for value in ("", "-1", "many")),
     *(("alert_window", value) for value in (*NO_NUMBER, "0")),
     *(("horse", value) for value in ("", "Fork", "thread")),
     *(("allow_eviction", value) for value in ("", "2", "maybe")),

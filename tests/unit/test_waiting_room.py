@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ghostless.web.claiming import Waiter, WaitingRoom
-from ghostless.web.hub import HubClosed
+from ghostless.web.hub import HubClosed, HubFull
 
 
 class SilentHub:
@@ -106,6 +106,6 @@ def test_nobody_waits_for_calls_that_will_not_come(room: WaitingRoom, hub: Silen
         assert waiter.wait(10)
         assert waiter.closed
     hub.limit = 0
-    with pytest.raises(HubClosed), room.waiting("q", ("a",)):
+    with pytest.raises(HubFull), room.waiting("q", ("a",)):
         pass
     assert 0 == len(room)

@@ -308,7 +308,7 @@ def test_a_dead_watchdog_makes_the_process_not_alive(app: Flask, monkeypatch: py
     worker = SimpleNamespace(alive=True, wsgi=app)
     client, desk = app.test_client(), app.extensions["ghostless"]
     for watchdog in (False, True):
-        Server(Settings(), "127.0.0.1:0", 1, 10, local_only=True, watchdog=watchdog)._begin(worker)
+        Server(Settings(), lambda: app, {}, watchdog=watchdog)._begin(worker)
         assert 200 == client.get("/healthz").status_code
     over.set()
     desk.watchdog.join(5)

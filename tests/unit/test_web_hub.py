@@ -1,6 +1,7 @@
 """The hub and its inboxes without Redis: who hears what, and that nothing grows."""
 
 import threading
+import time
 
 import pytest
 from ghostless.jobs.model import Entry
@@ -8,7 +9,7 @@ from ghostless.web import hub as hub_module
 from ghostless.web.cursors import Cursor
 from ghostless.web.feeds import Feed
 from ghostless.web.frames import Live, Moment
-from ghostless.web.hub import Hub, HubClosed
+from ghostless.web.hub import Hub, HubClosed, HubFull
 from ghostless.web.watch import LOG_LIMIT, PENDING_LIMIT, Watch
 from web_tools import until
 
@@ -178,7 +179,7 @@ def test_there_is_a_limit_to_listeners(hub: Hub) -> None:
     """One process serves so many and refuses the next, so that plain requests still get in."""
     hub.limit = 3
     inboxes = [hub.subscribe(Watch()) for _ in range(3)]
-    with pytest.raises(HubClosed):
+    with pytest.raises(HubFull):
         hub.subscribe(Watch())
     hub.unsubscribe(inboxes[0])
     hub.subscribe(Watch())
@@ -195,6 +196,55 @@ def test_a_closed_hub_wakes_everybody_and_refuses_the_next(hub: Hub) -> None:
     assert [True] == taken
     with pytest.raises(HubClosed):
         hub.subscribe(Watch())
+
+
+def test_a_draining_hub_ends_one_listener_after_the_other(hub: Hub) -> None:
+    """Spread over the time that is given, so that the next process is not run over; who comes meanwhile is refused."""
+    inboxes = [hub.subscribe(Watch()) for _ in range(20)]
+    draining = threading.Thread(target=hub.drain, args=(0.5,))
+    draining.start()
+    until(lambda: any(inbox.closed for inbox in inboxes))
+    with pytest.raises(HubClosed):
+        hub.subscribe(Watch())
+    say(hub, move(1))
+    assert [1] == [len(hub.take(inbox, 0).moments) for inbox in inboxes if not inbox.closed][:1]
+    draining.join(5)
+    assert all(inbox.closed for inbox in inboxes)
+    assert not hub.alive
+
+
+def test_few_listeners_make_no_long_drain(hub: Hub) -> None:
+    """The pause between two ends is bounded, and a hub that nobody listens to is closed at once."""
+    hub.subscribe(Watch())
+    started = time.monotonic()
+    hub.drain(1000)
+    assert time.monotonic() - started < 5
+    assert not hub.alive
+
+
+def test_a_drain_can_be_cut_short(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing ends everybody who is left."""
+    monkeypatch.setattr(hub_module, "DRAIN_PAUSE", 20)
+    inboxes = [hub.subscribe(Watch()) for _ in range(3)]
+    draining = threading.Thread(target=hub.drain, args=(60,))
+    draining.start()
+    until(lambda: any(inbox.closed for inbox in inboxes))
+    assert not all(inbox.closed for inbox in inboxes)
+    hub.close()
+    draining.join(5)
+    assert not draining.is_alive()
+    assert all(inbox.closed for inbox in inboxes)
+
+
+def test_what_was_removed_unread_is_looked_for_in_redis(hub: Hub) -> None:
+    """Nobody is told moves that may lack some before them, and memory does not answer for the time of the hole."""
+    inbox = hub.subscribe(Watch())
+    say(hub, move(1))
+    hub.publish([move(5)], (105, 0), complete=False)
+    batch = hub.take(inbox, 0)
+    assert (True, ()) == (batch.lost, batch.moments)
+    assert hub.recent(Cursor("e1", (101, 0))) is None
+    assert [] == hub.recent(Cursor("e1", (105, 0)))
 
 
 def test_no_feed_starts_before_anybody_listens(hub: Hub) -> None:

@@ -1,0 +1,53 @@
+"""Whether the other end of a connection is still there; TCP by itself tells after a quarter of an hour that it is not."""
+
+import socket
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+STUCK = 120.0
+"""Seconds after which the system cuts a connection on which nothing could be sent."""
+
+_SOCKETS = ("gunicorn.socket", "werkzeug.socket")
+"""Under which names servers hand a request's connection to the application."""
+
+_ESTABLISHED = 1
+"""The state of a TCP connection (Linux' tcp_states.h) that neither side has closed."""
+
+_TCP_INFO = struct.Struct("=2xB53xI")
+"""The start of Linux' `struct tcp_info`: how often a segment was repeated, and how many ms ago the last answer came."""
+
+
+class Peer:
+    """The other end of one request's connection; where it cannot be looked at, it counts as there."""
+
+    def __init__(self, environment: Mapping[str, Any]) -> None:
+        self._socket: socket.socket | None = next(filter(None, map(environment.get, _SOCKETS)), None)
+        if self._socket and hasattr(socket, "TCP_USER_TIMEOUT"):
+            with suppress(OSError):  # no TCP: a Unix socket behind a proxy
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(STUCK * 1000))
+
+    def hang_up_if_gone(self, seconds: float) -> bool:
+        """Close when something is sent in vain again and again, and nothing at all came back for so long.
+
+        A client that is only slow, or stopped, is not gone: its system still answers. Returns whether it was gone.
+        """
+        if self._socket is None or not hasattr(socket, "TCP_INFO"):
+            return False
+        with suppress(OSError):
+            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+            repeated, silent_ms = _TCP_INFO.unpack(info)
+            if repeated > 0 and silent_ms > seconds * 1000:
+                # Else the server would wait some seconds for a further request, or for what was sent to arrive.
+                self._socket.shutdown(socket.SHUT_RDWR)
+                return True
+        return False
+
+    def has_hung_up(self) -> bool:
+        """Tell whether the client closed its connection."""
+        if self._socket is None or not hasattr(socket, "TCP_INFO"):
+            return False
+        with suppress(OSError):
+            return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED
+        return False

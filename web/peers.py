@@ -1,4 +1,4 @@
-"""Whether the other end of a connection is still there; TCP by itself tells after a quarter of an hour that it is not."""
+"""Whether the other end of a connection is still there; by itself TCP takes a quarter of an hour to tell."""
 
 import socket
 import struct

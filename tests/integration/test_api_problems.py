@@ -23,7 +23,7 @@ from web_tools import publish, submitted
 from werkzeug.test import TestResponse
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-NAMES = {"id": "t", "name": "work"}
+NAMES = {"id": "t", "name": "work", "type": "work"}
 WITHOUT_REDIS = {"GET /healthz", "GET /openapi.json"}
 """What is answered whatever becomes of Redis."""
 

@@ -1,8 +1,9 @@
 """What workers over HTTP may send: claims, what they report of an attempt, and the task types that they serve."""
 
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ..jobs import bounds
 from ..jobs.messages import Held
@@ -17,6 +18,13 @@ LINES_LIMIT = 100
 
 BEATS_LIMIT = 500
 """Most attempts whose leases one call renews."""
+
+
+_HELD: Final = {"worker": "box-1", "attempt": 1, "token": "6f1c0a9b2d3e4f50"}
+
+
+def _like(example: Mapping[str, Any]) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [dict(example)]})
 
 
 def _seconds(allowed: bounds.Seconds) -> Any:
@@ -40,6 +48,8 @@ class ClaimBody(Body):
     A claim that is repeated with the same `token`, since its answer was lost, gets the same task again.
     """
 
+    model_config = _like({"worker": "box-1", "types": ["video.thumbnails"]})
+
     worker: Name
     types: Annotated[list[Name], Field(min_length=1, max_length=TYPES_LIMIT)]
     token: Token | None = None
@@ -47,6 +57,8 @@ class ClaimBody(Body):
 
 class AttemptBody(Body):
     """Who writes to a task: the worker, and the attempt and token that its claim gave it."""
+
+    model_config = _like(_HELD)
 
     worker: Name
     attempt: Annotated[int, Field(ge=1, le=10**9)]
@@ -60,6 +72,8 @@ class AttemptBody(Body):
 class ProgressBody(AttemptBody):
     """How far an attempt is, from 0 to 1; 64 bytes of the message are kept."""
 
+    model_config = _like(_HELD | {"fraction": 0.4, "message": "picture 4 of 10"})
+
     fraction: Annotated[float, Field(ge=0, le=1)]
     message: str = ""
 
@@ -67,11 +81,15 @@ class ProgressBody(AttemptBody):
 class CheckpointBody(AttemptBody):
     """What a later attempt goes on from: any JSON of at most 1 MiB."""
 
+    model_config = _like(_HELD | {"value": {"done": 4}})
+
     value: Any
 
 
 class LogBody(AttemptBody):
     """Lines for the task's log; 2 KB of each are kept. Repeated with the same `call`, they are kept once."""
+
+    model_config = _like(_HELD | {"lines": ["picture 4 is done"]})
 
     lines: Annotated[list[str], Field(min_length=1, max_length=LINES_LIMIT)]
     call: Name | None = None
@@ -79,6 +97,8 @@ class LogBody(AttemptBody):
 
 class CompleteBody(AttemptBody):
     """The result: any JSON of at most 1 MiB."""
+
+    model_config = _like(_HELD | {"result": {"pictures": 10}})
 
     result: Any = None
 
@@ -90,6 +110,10 @@ class FailBody(AttemptBody):
     the policy allows one, unless it is not `retryable`, and no sooner than `retry_after` seconds from now.
     """
 
+    model_config = _like(
+        _HELD | {"error": "the film ends after 3 s", "message": "the film is too short", "retryable": False}
+    )
+
     error: str = ""
     message: str = ""
     reason: Literal["exception", "crashed", "invalid_params", "bad_result", "deadline", "stalled"] = "exception"
@@ -100,12 +124,16 @@ class FailBody(AttemptBody):
 class SuspendBody(AttemptBody):
     """That an attempt was stopped at its last checkpoint: for a pause that was asked for, or since its worker ends."""
 
+    model_config = _like(_HELD | {"reason": "shutdown"})
+
     reason: Literal["user", "shutdown"] = "user"
     message: str = ""
 
 
 class StoppedBody(AttemptBody):
     """That an attempt was stopped since it was cancelled."""
+
+    model_config = _like(_HELD)
 
     message: str = ""
 
@@ -125,6 +153,8 @@ class BeatOfOne(Body):
 class BeatsBody(Body):
     """The attempts that a worker holds."""
 
+    model_config = _like({"worker": "box-1", "tasks": [{"id": "film-7", "attempt": 1, "token": "6f1c0a9b2d3e4f50"}]})
+
     worker: Name
     tasks: Annotated[list[BeatOfOne], Field(min_length=1, max_length=BEATS_LIMIT)]
 
@@ -134,6 +164,8 @@ class TypeBody(Body):
 
     What is not given has the default of `@task`.
     """
+
+    model_config = _like({"queue": "media", "schema": {"type": "object", "properties": {"url": {"type": "string"}}}})
 
     queue: Name = "default"
     params_schema: Annotated[dict[str, Any], Field(alias="schema")]

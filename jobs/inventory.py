@@ -13,12 +13,14 @@ KEPT: Final = frozenset(
     {
         *("history", "deadlines", "due", "settling", "retention", "leftovers", "blocked_cursor"),
         *("types", "schedules", "queues", "limits", "ledger", "quarantine", "epoch"),
+        *("bulks", "bulks_running"),
     }
 )
 KEPT_EACH: Final = frozenset({"task", *VALUES, *INDICES, "parked_types", "wake", "leftover", "listener"})
 PASSING: Final = frozenset({"watchdog", "patrol"})
 PASSING_EACH: Final = frozenset(
     {"heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"}
+    | {"bulk", "bulk_ids"}
 )
 
 Life = Literal["kept", "passing", "unknown"]

@@ -152,6 +152,26 @@ class Keys:
         """list: the last events of a worker, the newest first, capped and with TTL."""
         return f"{self.prefix}events:{worker_id}"
 
+    # Bulk actions
+
+    def bulk(self, bulk_id: str) -> str:
+        """hash: a bulk action: what it is to do, how far it is, what became of the tasks; with TTL."""
+        return f"{self.prefix}bulk:{bulk_id}"
+
+    def bulk_ids(self, bulk_id: str) -> str:
+        """list: the ids of tasks that a bulk action which names them has still to look at; with TTL."""
+        return f"{self.prefix}bulk_ids:{bulk_id}"
+
+    @property
+    def bulks(self) -> str:
+        """list: the ids of the last bulk actions, the newest first, capped."""
+        return f"{self.prefix}bulks"
+
+    @property
+    def bulks_running(self) -> str:
+        """list: the ids of the bulk actions that run, in the order of their next turn."""
+        return f"{self.prefix}bulks_running"
+
     # One listener's group
 
     def listener(self, group: str) -> str:
@@ -296,11 +316,11 @@ def parking(queue: str, task_type: str) -> str:
 _BY_ID = (
     "task", *VALUES, "heartbeat", "tombstone", "leftover", "state",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
-    "rq_executions", "rq_commands",
+    "rq_executions", "rq_commands", "bulk", "bulk_ids",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "settling", "retention", "leftovers", "types", "queues", "limits", "ledger",
-    "quarantine", "watchdog", "blocked_cursor", "patrol", "epoch", "live",
+    "quarantine", "watchdog", "blocked_cursor", "patrol", "epoch", "live", "bulks", "bulks_running",
 )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ SINGLE = [carrier for carrier in ALL if carrier not in (PARK, UNNAMED)]
 
 BATCH = {
     *("unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"),
-    *("repair", "patrol", "unnamed", "recount"),
+    *("repair", "patrol", "unnamed", "recount", "work_bulk"),
 }
 
 MENDING = {"repair", "patrol"}

@@ -31,6 +31,7 @@ FLOORS = {
             "jobs.signature",
             "jobs.inventory",
             "jobs.batches",
+            "jobs.bulk",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
         *(
@@ -66,6 +67,7 @@ FLOORS = {
             "jobs.upkeep",
             "jobs.tickets",
             "jobs.preflight",
+            "jobs.bulk_actions",
         ),
     ),
     3: ("jobs.client",),

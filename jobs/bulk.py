@@ -108,9 +108,9 @@ class BulkFilter:
     def unpack(cls, text: str) -> "BulkFilter":
         """Read the stored form. Raises ValueError, TypeError."""
         stored = cast(dict[str, Any], json.loads(text))
-        states = {"state": State(stored["state"])} if "state" in stored else {}
-        times = {name: stored[name] / 1000 for name in ("after", "before") if name in stored}
-        return cls(**{**stored, **states, **times})
+        given = cls(**stored)
+        after, before = (None if at is None else at / 1000 for at in (given.after, given.before))
+        return replace(given, state=given.state and State(given.state), after=after, before=before)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form for JSON: what narrows it down, without the ids."""

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from ..jobs import bounds
+from ..jobs.bulk import IDS_MOST, LIMIT, USUAL_LIMIT, BulkFilter, BulkRequest
 from ..jobs.client import PAGE_LIMIT
 from ..jobs.names import ID, NAME
 from ..jobs.submission import Request
@@ -109,6 +110,45 @@ def _stored(state: State) -> State:
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Owner = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+Moment = Annotated[float | None, BeforeValidator(_moment), _within(bounds.MOMENT)]
+
+
+class BulkFilterBody(Body):
+    """Which tasks a bulk action is for; at least one of these, or `all`.
+
+    `after` and `before` bound the time of a task's last change of state, both included: seconds since 1970 or ISO 8601
+    with a zone.
+    """
+
+    state: Annotated[State, Field(strict=False)] | None = None
+    type: Name | None = None
+    queue: Name | None = None
+    owner: Owner | None = None
+    after: Moment = None
+    before: Moment = None
+    ids: Annotated[list[Id], Field(max_length=IDS_MOST)] = []
+    all: bool = False
+
+
+class BulkBody(ActionBody):
+    """An action on many tasks: which ones, and how many at most; `dry_run` only counts them."""
+
+    filter: BulkFilterBody
+    limit: Annotated[int, Field(ge=1, le=LIMIT.most)] = USUAL_LIMIT
+    dry_run: bool = False
+
+    def request(self, action: str, idempotency_key: str | None, bound_to: str | None) -> BulkRequest:
+        """Return the wish as the core takes it."""
+        wanted = BulkFilter(**dict(self.filter))
+        return BulkRequest(action, wanted, self.limit, self.message, idempotency_key, bound_to)
+
+
+class BulkListQuery(Query):
+    """How many bulk actions to list."""
+
+    limit: Annotated[int, Field(ge=1, le=PAGE_LIMIT)] = 50
 
 
 class ListQuery(Query):

@@ -217,6 +217,11 @@ class BulkAction:
             return "running"
         return "cancelled" if self.stopped_by else "done"
 
+    @property
+    def note(self) -> str | None:
+        """What holds it up, if anything does."""
+        return "no watchdog runs: it waits for one" if self.waits_for_watchdog else None
+
     @classmethod
     def from_fields(cls, bulk_id: str, stored: Mapping[str, str], *, is_watched: bool) -> "BulkAction":
         """Read a bulk action from its hash. Raises CorruptRecord naming the field."""
@@ -258,7 +263,7 @@ class BulkAction:
             "created_by": self.actor,
             "ended_at": self.ended_at,
             "stopped_by": self.stopped_by,
-            "note": "no watchdog runs: it waits for one" if self.waits_for_watchdog else None,
+            "note": self.note,
         }
 
 

@@ -19,15 +19,13 @@ local PLACE = {"pass", "at", "floor", "bound"}
 local GIVEN = {"limit", "created_at", "number_of_ids"}
 local LOOKED_AT = {"state", "type", "queue", "owner", "submitted_at", "entered_at"}
 
-local record, message
+local record, message, started
 local notes, problems, looked, moved, is_held_up = {}, {}, 0, 0, false
 
 local function microseconds()
   local now = redis.call("TIME")
   return now[1] * 1000000 + now[2]
 end
-
-local started = microseconds()
 
 -- Returns the record; nothing when its life is over; beside nothing, what is wrong with it.
 local function read_record(id)
@@ -186,6 +184,7 @@ local function write_record()
 end
 
 local function work_off()
+  started = microseconds()
   message = "bulk action " .. record.id .. (record.message ~= "" and ": " .. record.message or "")
   redis.call("PEXPIRE", record.name, life) -- needs no memory, and lets the writes after it pass at a full Redis
   redis.call("PEXPIRE", key.bulk_ids .. record.id, life)

@@ -45,6 +45,8 @@ def bring(store: Store, task_id: str, state: State, **changes: str) -> None:
 
 def start(store: Store, task_id: str) -> Held:
     """Start a task on a worker of its own."""
+    store.redis.lrem(store.keys.rq_queue(str(store.redis.hget(store.keys.task(task_id), "queue"))), 1, task_id)
+    store.redis.hset(store.keys.rq_job(task_id), "status", "started")
     claimed = store.start(task_id, f"w-{task_id}", "aa11")
     assert isinstance(claimed, Claimed)
     return claimed.held

@@ -33,7 +33,7 @@ PAGE_TIME: Final = 1000
 PASSES: Final = 10
 """Times that a bulk action goes after those that moved on meanwhile."""
 
-COUNTED: Final = 10_000
+COUNTED: Final = 20_000
 """Tasks that are looked at to tell how many a filter accepts."""
 
 SAMPLE: Final = 20

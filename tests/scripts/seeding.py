@@ -352,8 +352,8 @@ def bulk_of(action: str, state: State) -> Carrier:
 BEGIN_BULK = Carrier("begin_bulk", begin_bulk, State.PENDING)
 STOP_BULK = Carrier("stop_bulk", lambda s: BulkActions(s.store).stop(BULK.id_of_key() or ""), State.PENDING, begin_bulk)
 WORK_BULK = (
-    *(bulk_of("cancel", state) for state in (State.PENDING, State.PROCESSING, State.RETRY_WAITING)),
-    *(bulk_of("pause", State.PENDING), bulk_of("resume", State.PAUSED), bulk_of("retry", State.FAILED)),
+    *(bulk_of("cancel", State.PENDING), bulk_of("pause", State.PROCESSING)),
+    *(bulk_of("resume", State.PAUSED), bulk_of("retry", State.FAILED)),
 )
 PURGE = Carrier("purge", lambda s: s.store.purge(), State.SUCCESS, make_outdated)
 PURGE_ARCHIVED = Carrier("purge", lambda s: s.store.purge(archived(s)), State.SUCCESS, make_outdated)

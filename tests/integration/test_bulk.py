@@ -100,8 +100,9 @@ def test_a_dry_run_tells_and_changes_nothing(web: FlaskClient, client: Client, r
     """200 with the number, the states and some ids."""
     ids, before = submit(client, 3), snapshot(redis)
     answer = web.post("/api/tasks/bulk/cancel", json={"filter": {"queue": "work"}, "dry_run": True})
-    assert 200 == answer.status_code
-    assert {"matched": 3, "complete": True, "by_state": {"PENDING": 3}, "sample": ids, "dry_run": True} == answer.json
+    told = answer.json
+    assert (200, set(ids)) == (answer.status_code, set(told.pop("sample")))
+    assert {"matched": 3, "complete": True, "by_state": {"PENDING": 3}, "dry_run": True} == told
     assert {} == difference(before, snapshot(redis))
 
 

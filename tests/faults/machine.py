@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from audit import audit
 from faults.model import FINAL, RUNNING, WAITING_FOR_TIME, Model, settle
-from faults.submitters import QUEUES, Submitters, actors, numbers
+from faults.submitters import QUEUES, Submitters, actors, numbers, types
+from ghostless.jobs.bulk import BulkFilter, BulkRequest
+from ghostless.jobs.bulk_actions import BulkActions
 from ghostless.jobs.errors import StaleAttempt, TaskNotFound
 from ghostless.jobs.messages import Answer, Claim, Claimed, ClaimReply, Ending, Held, NothingToClaim
 from ghostless.statemachine import LOSSES, Event, Reason
@@ -50,6 +52,18 @@ class Machine(Submitters):
         """Ask for a task to be cancelled, paused, resumed or retried."""
         task_id = f"t{number}"
         self._expect(task_id, getattr(self.store, verb)(task_id, actor), lambda task: getattr(task, verb)())
+
+    @rule(verb=st.sampled_from(["cancel", "pause", "resume", "retry"]), task_type=types, actor=actors)
+    def wish_for_all(self, verb: str, task_type: str, actor: str) -> None:
+        """Ask it of all tasks of a type at once, and let a watchdog work that off."""
+        bulk = BulkActions(self.store)
+        bulk_id = bulk.begin(BulkRequest(verb, BulkFilter(type=task_type)), actor).bulk_id
+        while bulk.get(bulk_id).ended_at is None:
+            bulk.work_off()
+        for task in self.tasks.values():
+            if task.type == task_type:
+                getattr(task, verb)()
+        settle(self.tasks)
 
     # Workers
 

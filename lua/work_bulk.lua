@@ -10,7 +10,7 @@
 
 local looks, time, life, passes = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 
-local TOLD = 20 -- tasks of which the record says why they were not moved
+local TOLD, TOLD_LENGTH = 20, 300 -- tasks of which the record says why they were not moved, and bytes for each
 local TEXTS = {"event", "actor", "reason", "message", "states", "filter"}
 local COUNTS = {"looked_at", "moved", "already", "refused", "damaged", "told"}
 -- How far it is: in which pass, at which of the states (0: the pass is to begin), the times of entering a state that
@@ -52,7 +52,9 @@ local function read_record(id)
   if not is_filter then return nil, damaged(name .. " field filter", "a filter", read.filter) end
   read.filter = filter
   read.score, read.anchor = read.score or "0", read.anchor or ""
-  if not tonumber(read.score) then return nil, damaged(name .. " field score", "a time in ms", read.score) end
+  if not string.find(read.score, "^%d+") then
+    return nil, damaged(name .. " field score", "a time in ms", read.score)
+  end
   return read
 end
 
@@ -102,7 +104,7 @@ local function look_at(id, state)
   local is_told = word == "damaged" or word == "refused" or word == "unmatched" and not state
   if is_told and record.told < TOLD then
     record.told = record.told + 1
-    notes["told" .. record.told] = word .. " " .. id .. " " .. (detail or "")
+    notes["told" .. record.told] = string.sub(word .. " " .. id .. " " .. (detail or ""), 1, TOLD_LENGTH)
   end
   return word == "moved"
 end

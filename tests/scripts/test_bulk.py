@@ -422,20 +422,21 @@ def test_a_damaged_record_holds_up_no_other(redis: Redis) -> None:
     """It is set aside and told, and shown as damaged; the next one has its turn."""
     stage = scene(redis)
     submit_some(stage, 2)
-    wrong_type, wrong_field, wrong_filter, healthy = (begun(stage, "cancel") for _ in range(4))
+    wrong_type, wrong_field, wrong_filter, wrong_score, healthy = (begun(stage, "cancel") for _ in range(5))
     redis.delete(stage.keys.bulk(wrong_type))
     redis.rpush(stage.keys.bulk(wrong_type), "of another type")
     redis.hset(stage.keys.bulk(wrong_field), "moved", "many")
     redis.hset(stage.keys.bulk(wrong_filter), "filter", '{"before":"noon"}')
+    redis.hset(stage.keys.bulk(wrong_score), "score", "nan")
     actions = BulkActions(stage.store)
-    problems = [problem for _ in range(3) for problem in actions.work_off().problems]
-    assert [True] * 3 == [
+    problems = [problem for _ in range(4) for problem in actions.work_off().problems]
+    assert [True] * 4 == [
         stage.keys.bulk(bulk_id) in problem
-        for bulk_id, problem in zip((wrong_type, wrong_field, wrong_filter), problems, strict=True)
+        for bulk_id, problem in zip((wrong_type, wrong_field, wrong_filter, wrong_score), problems, strict=True)
     ]
     assert ("done", 2) == ((done := worked_off(stage, healthy)).state, done.counts["moved"])
-    assert 3 == redis.hlen(stage.keys.quarantine)
-    assert [healthy, wrong_filter, wrong_field, wrong_type] == [one.id for one in actions.newest()]
+    assert 4 == redis.hlen(stage.keys.quarantine)
+    assert [healthy, wrong_score, wrong_filter, wrong_field, wrong_type] == [one.id for one in actions.newest()]
 
 
 def test_a_record_that_is_gone_holds_up_no_other(redis: Redis) -> None:

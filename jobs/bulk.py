@@ -203,7 +203,7 @@ class BulkAction:
     actor: str
     bound_to: str | None  # the owner whose tasks its creator sees; None for an operator of all
     counts: Mapping[str, int]
-    told: Sequence[Mapping[str, str]]  # the first tasks that could not be moved, and why
+    told: Sequence[Mapping[str, str]]  # the first tasks that could not be moved, and the state of those refused
     created_at: int
     ended_at: int | None = None
     stopped_by: str | None = None
@@ -268,8 +268,8 @@ class BulkAction:
 
 
 def _told(text: str) -> dict[str, str]:
-    answer, task_id, detail = text.split(" ", 2)
-    return {"id": task_id, "answer": answer, "detail": detail.removeprefix("CORRUPT ")}
+    answer, task_id, state = text.split(" ", 2)
+    return {"id": task_id, "answer": answer, "state": state}
 
 
 def _name_fault(name: str | None) -> str:

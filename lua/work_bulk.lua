@@ -10,7 +10,7 @@
 
 local looks, time, life, passes = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 
-local TOLD, TOLD_LENGTH = 20, 300 -- tasks of which the record says why they were not moved, and bytes for each
+local TOLD = 20 -- tasks of which the record says why they were not moved
 local TEXTS = {"event", "actor", "reason", "message", "states", "filter"}
 local COUNTS = {"looked_at", "moved", "already", "refused", "damaged", "told"}
 -- How far it is: in which pass, at which of the states (0: the pass is to begin), the times of entering a state that
@@ -76,35 +76,40 @@ local function accepts(task)
     and entered_at <= (filter.before or entered_at)
 end
 
--- Returns what became of a task, and what is to be told of it. `state` is the one in whose index it was found.
+-- What is wrong is for the watchdog's log: the record is also read by those who may not know it.
+local function tell_damage(damage)
+  problems[#problems + 1] = damage.err
+  return "damaged"
+end
+
+-- Returns what became of a task, and the state it is in. `state` is the one in whose index it was found.
 local function act_on(id, state)
   local stored = redis.pcall("HMGET", key.task .. id, unpack(LOOKED_AT))
   if stored.err then
     if record.filter.owner then return "unmatched" end -- whose it is cannot be told
-    return "damaged", damaged(key.task .. id, "hash", redis.call("TYPE", key.task .. id).ok).err
+    return tell_damage(damaged(key.task .. id, "hash", redis.call("TYPE", key.task .. id).ok))
   end
   local task = {}
   for index, field in ipairs(LOOKED_AT) do task[field] = stored[index] or nil end
   local is_here = task.state and (not state or task.state == state)
   if not is_here or not accepts(task) then return "unmatched" end
   local answer = ask(id, record.event, record.actor, record.reason, message, true)
-  if answer.err then return "damaged", answer.err end
+  if answer.err then return tell_damage(answer) end
   return answer[1], task.state
 end
 
 -- Returns whether the task was moved, and so has left the index it was found in.
 local function look_at(id, state)
-  local word, detail = act_on(id, state)
+  local word, its_state = act_on(id, state)
   looked = looked + 1
   record.looked_at = record.looked_at + 1
   if word ~= "unmatched" then record[word] = record[word] + 1 end
   if word == "moved" then moved = moved + 1 end
-  if word == "damaged" then problems[#problems + 1] = detail end
   -- Who named a task is told also that there is none; in an index, most of the others are meant to be passed over.
   local is_told = word == "damaged" or word == "refused" or word == "unmatched" and not state
   if is_told and record.told < TOLD then
     record.told = record.told + 1
-    notes["told" .. record.told] = string.sub(word .. " " .. id .. " " .. (detail or ""), 1, TOLD_LENGTH)
+    notes["told" .. record.told] = word .. " " .. id .. " " .. (its_state or "")
   end
   return word == "moved"
 end

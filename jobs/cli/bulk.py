@@ -109,8 +109,11 @@ def _act(session: Session, request: BulkRequest, *, asks: bool, waits: bool, as_
     count = actions.count(request) if asks or waits else None
     if asks and count:
         click.confirm(f"{request.action} {_number(count)}?", abort=True, err=True)
-    bulk_id = actions.begin(request, actor()).bulk_id
-    found = _ended(actions, bulk_id, min(count.matched, request.limit)) if waits and count else actions.get(bulk_id)
+    found = actions.get(actions.begin(request, actor()).bulk_id)
+    if found.note:
+        click.echo(f"{found.note}; start one: ghostless watchdog", err=True)
+    if waits and count:
+        found = _ended(actions, found.id, min(count.matched, request.limit))
     _tell(session, found, as_json)
     if waits and found.state != "done":
         raise Failed(f"the bulk action was stopped by {found.stopped_by}")

@@ -205,9 +205,9 @@ def test_tasks_that_are_named_each_have_an_answer(backend: Redis) -> None:
     done = worked_off(stage, BulkActions(stage.store).begin(request).bulk_id)
     assert {"looked_at": 5, "moved": 1, "already": 1, "refused": 1, "damaged": 0} == dict(done.counts)
     assert [
-        {"id": "t2", "answer": "refused", "detail": "SUCCESS"},
-        {"id": "t4", "answer": "unmatched", "detail": ""},
-        {"id": "nobody", "answer": "unmatched", "detail": ""},
+        {"id": "t2", "answer": "refused", "state": "SUCCESS"},
+        {"id": "t4", "answer": "unmatched", "state": ""},
+        {"id": "nobody", "answer": "unmatched", "state": ""},
     ] == list(done.told)
     assert not backend.exists(stage.keys.bulk_ids(done.id))
 

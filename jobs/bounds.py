@@ -62,6 +62,8 @@ BACKOFF: Final = Seconds(0, 7 * DAY)
 RETENTION: Final = Seconds(60, 366 * DAY)
 WAIT: Final = Seconds(0, 366 * DAY)
 """Of a submit's `delay`, and of what a handler asks for with RetryLater."""
+MOMENT: Final = Seconds(0, 250_000_000_000)
+"""Of a time since 1970; the last one is in the year 9892, and can still be shown as a date."""
 ATTEMPTS: Final = Count(1000)
 """With these bounds each part of a packed policy stays under 64 bytes, which keeps a task's hash small in Redis."""
 

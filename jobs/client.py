@@ -8,6 +8,7 @@ from typing import Any
 from redis import Redis
 
 from ..statemachine import Event, Reason, State
+from .bulk_actions import BulkActions
 from .catalog import Catalog, PublishedType
 from .circumstances import Circumstances, circumstances
 from .connection import connect
@@ -134,6 +135,11 @@ class Client:
     def schedules(self) -> Schedules:
         """What is submitted again and again."""
         return Schedules(self.store.redis, self.store.keys)
+
+    @property
+    def bulk(self) -> BulkActions:
+        """What is done to many tasks at once, found by a filter."""
+        return BulkActions(self.store)
 
     @property
     def listeners(self) -> Groups:

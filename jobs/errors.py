@@ -190,6 +190,34 @@ class TooLarge(GhostlessError):
         super().__init__(f"{what} is {size} bytes, at most {limit} are kept; store it elsewhere and pass a reference")
 
 
+class InvalidBulkAction(InvalidTask):
+    """What was asked for many tasks at once is not acceptable; every fault is named and nothing was stored."""
+
+
+class BulkActionNotFound(GhostlessError):
+    """No bulk action has this id, or its record's time is over."""
+
+    def __init__(self, bulk_id: str) -> None:
+        self.bulk_id = bulk_id
+        super().__init__(f"no bulk action has the id {bulk_id!r}; its record is kept for 7 days after its end")
+
+
+class BulkActionConflict(GhostlessError):
+    """The idempotency key belongs to a bulk action that asked for something else."""
+
+    def __init__(self, bulk_id: str, idempotency_key: str) -> None:
+        self.bulk_id, self.idempotency_key = bulk_id, idempotency_key
+        super().__init__(f"the idempotency key {idempotency_key!r} belongs to another bulk action ({bulk_id})")
+
+
+class TooManyBulkActions(GhostlessError):
+    """So many bulk actions run that no further one is taken."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        super().__init__(f"{most} bulk actions run, and no more are taken; wait for one to end, or stop one")
+
+
 class InvalidHandler(GhostlessError):
     """A function decorated with @task cannot be a handler."""
 

@@ -9,9 +9,10 @@ from redis import Redis
 from rq.worker import BaseWorker, WorkerStatus
 from rq.worker_registration import REDIS_WORKER_KEYS
 
-from .keys import WORKER_RECORD, Keys
+from .keys import Keys
 from .record import MOST_TYPES, WorkerRecord
 from .remote import RemoteRecord
+from .rq_keys import WORKER_RECORD
 from .scripts import milliseconds, translated
 
 SILENT = "silent"

@@ -13,6 +13,7 @@ KEPT: Final = frozenset(
     {
         *("history", "deadlines", "due", "settling", "retention", "leftovers", "blocked_cursor"),
         *("types", "schedules", "queues", "limits", "ledger", "quarantine", "epoch"),
+        *("bulks", "bulks_running"),
     }
 )
 KEPT_EACH: Final = frozenset({"task", *VALUES, *INDICES, "parked_types", "wake", "leftover", "listener"})
@@ -20,7 +21,7 @@ PASSING: Final = frozenset({"watchdog", "patrol", "http_workers"})
 PASSING_EACH: Final = frozenset(
     {
         *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
-        "http_worker",
+        *("http_worker", "bulk", "bulk_ids"),
     }
 )
 

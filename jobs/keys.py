@@ -1,25 +1,13 @@
 """Every Redis key the product uses, one function each, with its Redis type.
 
 The scripts get the same names rendered before them (`script_names`), so no name is spelled twice.
-rq's own keys are named here too, since the delivery ticket of a task stands in them.
+rq's own keys are named in `jobs/rq_keys.py`.
 """
 
 from dataclasses import dataclass
 
-from rq.command import PUBSUB_CHANNEL_TEMPLATE
-from rq.executions import WORKER_EXECUTIONS_KEY_TEMPLATE, ExecutionRegistry
-from rq.intermediate_queue import IntermediateQueue
-from rq.job import Job
-from rq.queue import Queue
-from rq.registry import StartedJobRegistry
-from rq.suspension import WORKERS_SUSPENDED
-from rq.worker import BaseWorker
-from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
-
 from ..lua.loader import VALUES
-
-WORKER_RECORD = "ghostless"
-"""The field of a worker's hash in which it tells of itself with each beat, as JSON."""
+from .rq_keys import INTERMEDIATE_SUFFIX, QUEUES, WORKER_RECORD, RqKeys
 
 ARCHIVE_DEMAND = "archive"
 """The field of `Keys.limits` that is there while no task may be purged before it was archived."""
@@ -29,7 +17,7 @@ BEAT = "beat:"
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(RqKeys):
     """Names under one prefix, so that several teams can share a Redis."""
 
     prefix: str = "ghostless:"
@@ -161,6 +149,26 @@ class Keys:
         """zset: the workers over HTTP by the time at which each is forgotten, with TTL."""
         return f"{self.prefix}http_workers"
 
+    # Bulk actions
+
+    def bulk(self, bulk_id: str) -> str:
+        """hash: a bulk action: what it is to do, how far it is, what became of the tasks; with TTL."""
+        return f"{self.prefix}bulk:{bulk_id}"
+
+    def bulk_ids(self, bulk_id: str) -> str:
+        """list: the ids of tasks that a bulk action which names them has still to look at; with TTL."""
+        return f"{self.prefix}bulk_ids:{bulk_id}"
+
+    @property
+    def bulks(self) -> str:
+        """list: the ids of the last bulk actions, the newest first, capped."""
+        return f"{self.prefix}bulks"
+
+    @property
+    def bulks_running(self) -> str:
+        """list: the ids of the bulk actions that run, in the order of their next turn."""
+        return f"{self.prefix}bulks_running"
+
     # One listener's group
 
     def listener(self, group: str) -> str:
@@ -238,63 +246,6 @@ class Keys:
         """pub/sub channel: progress and log lines for those who listen now."""
         return f"{self.prefix}live"
 
-    # rq's own keys
-
-    @staticmethod
-    def rq_queue(queue: str) -> str:
-        """list: the ids of the tickets (and plain rq jobs) of one queue."""
-        return f"{Queue.redis_queue_namespace_prefix}{queue}"
-
-    @staticmethod
-    def rq_intermediate(queue: str) -> str:
-        """list: plain rq jobs of one queue on their way to a horse."""
-        return IntermediateQueue.get_intermediate_queue_key(Keys.rq_queue(queue))
-
-    @staticmethod
-    def rq_job(task_id: str) -> str:
-        """hash: the delivery ticket of a PENDING task."""
-        return f"{Job.redis_job_namespace_prefix}{task_id}"
-
-    @staticmethod
-    def rq_worker(worker_id: str) -> str:
-        """hash: a worker as rq registers it, with our record of it in the field `WORKER_RECORD`."""
-        return f"{BaseWorker.redis_worker_namespace_prefix}{worker_id}"
-
-    @staticmethod
-    def rq_executions(task_id: str) -> str:
-        """zset: the executions of a ticket by stock rq workers."""
-        return ExecutionRegistry.key_template.format(task_id)
-
-    @staticmethod
-    def rq_commands(worker_id: str) -> str:
-        """pub/sub channel: commands to one worker."""
-        return PUBSUB_CHANNEL_TEMPLATE % worker_id
-
-    @staticmethod
-    def rq_worker_executions(worker_id: str) -> str:
-        """set: the executions of plain jobs that a worker has begun, "job:execution"."""
-        return WORKER_EXECUTIONS_KEY_TEMPLATE.format(worker_id)
-
-    @staticmethod
-    def rq_started(queue: str) -> str:
-        """zset: the executions of a queue's plain jobs by the time at which rq holds them for abandoned."""
-        return StartedJobRegistry.key_template.format(queue)
-
-    @staticmethod
-    def rq_workers_of(queue: str) -> str:
-        """set: the names of the hashes of the workers that serve a queue."""
-        return WORKERS_BY_QUEUE_KEY % queue
-
-    @property
-    def rq_workers(self) -> str:
-        """set: the names of the hashes of all workers."""
-        return REDIS_WORKER_KEYS
-
-    @property
-    def rq_suspended(self) -> str:
-        """string: there while `rq suspend` holds."""
-        return WORKERS_SUSPENDED
-
 
 def parking(queue: str, task_type: str) -> str:
     """Return what `Keys.parked` calls the place of one type in one queue."""
@@ -305,11 +256,11 @@ def parking(queue: str, task_type: str) -> str:
 _BY_ID = (
     "task", *VALUES, "heartbeat", "tombstone", "leftover", "state",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
-    "rq_executions", "rq_commands",
+    "rq_executions", "rq_commands", "bulk", "bulk_ids",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "settling", "retention", "leftovers", "types", "queues", "limits", "ledger",
-    "quarantine", "watchdog", "blocked_cursor", "patrol", "epoch", "live",
+    "quarantine", "watchdog", "blocked_cursor", "patrol", "epoch", "live", "bulks", "bulks_running",
 )  # fmt: skip
 
 
@@ -318,10 +269,10 @@ def script_names(keys: Keys) -> dict[str, str]:
     return {
         **{name: getattr(keys, name) for name in _FIXED},
         **{name: getattr(keys, name)("") for name in _BY_ID},
-        "rq_queues": Queue.redis_queues_keys,
+        "rq_queues": QUEUES,
         "rq_suspended": keys.rq_suspended,
         "worker_record": WORKER_RECORD,
         "archive_demand": ARCHIVE_DEMAND,
         "beat": BEAT,
-        "rq_intermediate_suffix": IntermediateQueue.get_intermediate_queue_key(""),
+        "rq_intermediate_suffix": INTERMEDIATE_SUFFIX,
     }

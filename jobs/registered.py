@@ -21,11 +21,11 @@ from rq.worker_registration import register
 from ..statemachine import Event
 from .connection import REPLY_TIMEOUT, connect_like
 from .errors import GhostlessError, InvalidSetting
-from .keys import WORKER_RECORD
 from .lost import entry_of, report_lost
 from .messages import Ending
 from .presence import client_name, present
 from .record import WorkerRecord
+from .rq_keys import WORKER_RECORD
 from .scripts import translated
 from .settings import Settings
 from .store import Store

@@ -1,4 +1,4 @@
-"""The watchdog: eight bounded steps, again and again, that move what would otherwise stand still.
+"""The watchdog: nine bounded steps, again and again, that move what would otherwise stand still.
 
 Any number may run at once: each step is one script that decides with fresh state, so none needs a lock.
 """
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from .bulk_actions import BulkActions
 from .connection import connect
 from .errors import CorruptRecord, GhostlessError, RedisUnavailable
 from .messages import Swept
@@ -55,6 +56,7 @@ class Watchdog:
         self.reads = Reads(store.redis, store.keys)
         self._told: dict[str, float] = {}
         self._upkeep = Upkeep(store)
+        self._bulk = BulkActions(store)
         self._correct_at = self._look_at_server_at = 0.0
         self.actor = f"watchdog:{name or f'{socket.gethostname()}-{os.getpid()}'}"
 
@@ -105,6 +107,10 @@ class Watchdog:
         """Look again at tasks that wait for others, at most a batch: what they wait for may be gone."""
         return self.store.recheck(self.actor)
 
+    def work_off_bulk_actions(self) -> Swept:
+        """Move some of the tasks that a person wished something for all at once; several such wishes take turns."""
+        return self._bulk.work_off()
+
     def purge(self) -> Swept:
         """Remove final tasks whose retention is over, at most a batch; none where an archivist does so."""
         if self.store.settings.archive_to:
@@ -138,7 +144,8 @@ class Watchdog:
     def _duties(self) -> tuple[Callable[[], Swept], ...]:
         return (
             *(self.sweep_deadlines, self.release_due, self.requeue_missing),
-            *(self.settle_dependents, self.recheck_blocked, self.purge, self.audit, self.look_at_server),
+            *(self.settle_dependents, self.recheck_blocked, self.work_off_bulk_actions),
+            *(self.purge, self.audit, self.look_at_server),
         )
 
     def _perform(self, duty: Callable[[], Swept], outages: list[RedisUnavailable]) -> bool:

@@ -9,8 +9,4 @@
 local id = string.sub(KEYS[1], #key.task + 1)
 local actor, reason, message = ARGV[1], ARGV[2], ARGV[3]
 
-local answer = ask(id, Event.CANCEL, actor, reason, message, function(move)
-  if move.state == State.CANCELLED then move.delete = {"due_at"} end
-end)
-if answer[1] == "moved" and answer[5] == State.CANCELLED then redis.call("DEL", key.checkpoint .. id) end
-return answer
+return ask(id, Event.CANCEL, actor, reason, message)

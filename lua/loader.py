@@ -40,7 +40,8 @@ SHARED = (
 
 VERBS = (
     "submit", "claim", "start", "finish", "heartbeat", "progress", "checkpoint", "log", "stage",
-    "cancel", "pause", "resume", "retry", "put_back", "unpark", "release", "sweep", "lose", "requeue",
+    "cancel", "pause", "resume", "retry", "begin_bulk", "work_bulk", "stop_bulk",
+    "put_back", "unpark", "release", "sweep", "lose", "requeue",
     "settle", "recheck", "purge", "repair", "patrol", "unnamed", "recount", "subscribe", "listen", "dismiss",
 )  # fmt: skip
 """The scripts, in the order of a task's life."""

@@ -9,6 +9,4 @@
 local id = string.sub(KEYS[1], #key.task + 1)
 local actor, reason, message = ARGV[1], ARGV[2], ARGV[3]
 
-return ask(id, Event.PAUSE, actor, reason, message, function(move)
-  if move.state == State.PAUSED then move.delete = {"due_at"} end
-end)
+return ask(id, Event.PAUSE, actor, reason, message)

@@ -1,7 +1,23 @@
 -- A single step that somebody outside of the attempt asks for.
 
--- `prepare(move, now)` may add fields to the move and returns the options of its commit.
-local function ask(id, event, actor, reason, message, prepare)
+-- What some events change beside the state: each adds to the move, and may return options of its commit.
+local CHANGES = {
+  [Event.CANCEL] = function(move)
+    if move.state == State.CANCELLED then move.delete = {"due_at"} end
+  end,
+  [Event.PAUSE] = function(move)
+    if move.state == State.PAUSED then move.delete = {"due_at"} end
+  end,
+  -- Another life, due at once, with fresh budgets.
+  [Event.RETRY] = function(move, now)
+    move.set.due_at = now
+    move.delete = {"failures", "timeouts", "losses"}
+    return {due_at = now}
+  end,
+}
+
+-- `is_oldest`: its ticket is to be looked for at the head of its queue.
+local function ask(id, event, actor, reason, message, is_oldest)
   local task, problem = read_task(id)
   if not task then return problem end
   local word = verdict(task.state, event)
@@ -9,9 +25,12 @@ local function ask(id, event, actor, reason, message, prepare)
   local now = clock()
   local move = new_move(task)
   add_step(move, event, actor, reason, message)
-  local options = prepare and prepare(move, now) or {}
+  local change = CHANGES[event]
+  local options = change and change(move, now) or {}
+  options.is_oldest = is_oldest
   problem = commit(move, now, options)
   if problem then return problem end
+  if task.state == State.CANCELLED then redis.call("DEL", key.checkpoint .. id) end
   if RUNNING[task.state] then hint_worker(task) end
   return reply("moved", task)
 end

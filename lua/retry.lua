@@ -9,8 +9,4 @@
 local id = string.sub(KEYS[1], #key.task + 1)
 local actor, reason, message = ARGV[1], ARGV[2], ARGV[3]
 
-return ask(id, Event.RETRY, actor, reason, message, function(move, now)
-  move.set.due_at = now
-  move.delete = {"failures", "timeouts", "losses"}
-  return {due_at = now}
-end)
+return ask(id, Event.RETRY, actor, reason, message)

@@ -201,7 +201,8 @@ local function leave_queue(task, to, options)
   if not options.ticket_taken then
     redis.call("DEL", key.rq_job .. task.id)
     -- A started ticket is at the head of its queue; a person mostly cancels what is young, at the tail.
-    redis.call("LREM", key.rq_queue .. task.queue, to == State.PROCESSING and 1 or -1, task.id)
+    local is_at_head = to == State.PROCESSING or options.is_oldest
+    redis.call("LREM", key.rq_queue .. task.queue, is_at_head and 1 or -1, task.id)
   end
   redis.call("ZREM", key.pending .. task.queue, task.id)
 end
@@ -253,7 +254,7 @@ local function enter_dependencies(id, now, options)
   if options.due_at then redis.call("ZADD", key.due, options.due_at, id) end
 end
 
--- `options`: at_front, parked, ticket_taken, lease (ms), due_at (ms), unmet (ids)
+-- `options`: at_front, parked, ticket_taken, is_oldest, lease (ms), due_at (ms), unmet (ids)
 local function enter(task, to, now, options)
   local id = task.id
   if to == State.PENDING then

@@ -42,7 +42,7 @@ Fields = Mapping[str, str]
 BULK = ("params", "metadata", "depends_on", "checkpoint", "result", "error", "log")
 FOR_EVER = {
     *("history", "deadlines", "due", "settling", "retention", "ledger", "quarantine", "epoch", "blocked_cursor"),
-    *("types", "queues", "limits", "schedules", "leftovers"),
+    *("types", "queues", "limits", "schedules", "leftovers", "bulks", "bulks_running"),
 }
 FOR_EVER_EACH = {
     *("task", "leftover", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"),
@@ -51,7 +51,7 @@ FOR_EVER_EACH = {
 FOR_A_WHILE = {"watchdog", "patrol", "http_workers"}
 FOR_A_WHILE_EACH = {
     *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
-    "http_worker",
+    *("http_worker", "bulk", "bulk_ids"),
 }
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 

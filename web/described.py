@@ -22,6 +22,7 @@ without tokens serves this machine only, and asks nobody.
 PATH_PARAMETERS: Mapping[str, tuple[str, Schema, str]] = {
     "given_id": ("id", {"type": "string", "pattern": ID_PATTERN}, "The task's id."),
     "given_name": ("name", {"type": "string", "pattern": NAME_PATTERN}, "The queue's name."),
+    "given_bulk": ("bulk", {"type": "string", "pattern": ID_PATTERN}, "The bulk action's id."),
     "given_type": ("type", {"type": "string", "pattern": NAME_PATTERN}, "The task type's name."),
     "action": ("action", {"type": "string"}, "What is to be done."),
 }

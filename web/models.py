@@ -98,6 +98,15 @@ class Within:
         return {"anyOf": [number, *none, {"type": "null"}]}
 
 
+Moment = Annotated[
+    float | None,
+    BeforeValidator(_moment),
+    Within(bounds.MOMENT),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}, {"type": "null"}]}),
+]
+"""A time: seconds since 1970, or ISO 8601 with a zone."""
+
+
 class SubmitBody(Body):
     """A task to run. Times are seconds."""
 
@@ -115,12 +124,7 @@ class SubmitBody(Body):
     queue: Annotated[str | None, _said("another queue than the type's", pattern=NAME_PATTERN)] = None
     id: Annotated[str | None, _said("the task's id; made up when it is left out", pattern=ID_PATTERN)] = None
     delay: Annotated[Any, Within(bounds.WAIT), _said("seconds to wait before it may start")] = None
-    run_at: Annotated[
-        float | None,
-        BeforeValidator(_moment),
-        WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}, {"type": "null"}]}),
-        _said("instead of a delay: seconds since 1970, or ISO 8601 with a zone"),
-    ] = None
+    run_at: Annotated[Moment, _said("instead of a delay: seconds since 1970, or ISO 8601 with a zone")] = None
     timeout: Annotated[Any, Within(bounds.TIMEOUT), _said("longest run of one attempt, seconds")] = None
     stall_timeout: Annotated[
         Any, Within(bounds.CLOCK), _said("longest silence between two reports of progress, seconds; 0: any")

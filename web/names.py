@@ -11,6 +11,11 @@ def task_id(given: str) -> str:
     return _checked("id", given, ID_PATTERN)
 
 
+def bulk_id(given: str) -> str:
+    """Return the id. Raises Refusal (404) when no bulk action can have it."""
+    return _checked("id", given, ID_PATTERN)
+
+
 def queue_name(given: str) -> str:
     """Return the name. Raises Refusal (404) when no queue can have it."""
     return _checked("queue", given, NAME_PATTERN)

@@ -10,10 +10,13 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.wrappers import Response as BaseResponse
 
 from ..jobs.errors import (
+    BulkActionConflict,
+    BulkActionNotFound,
     CorruptRecord,
     Fault,
     GhostlessError,
     IllegalMove,
+    InvalidBulkAction,
     InvalidParams,
     InvalidTask,
     QueueNotFound,
@@ -24,6 +27,7 @@ from ..jobs.errors import (
     TaskConflict,
     TaskNotFound,
     TooLarge,
+    TooManyBulkActions,
     UnknownTaskType,
     WorkerNameTaken,
 )
@@ -73,6 +77,12 @@ def _faults(error: InvalidTask) -> Members:
 _RULES: Mapping[type[GhostlessError], _Rule] = {
     InvalidParams: _Rule(422, "invalid-params", "The params do not fit the task type", _faults),
     InvalidTask: _Rule(422, "invalid-task", "The task is not acceptable", _faults),
+    InvalidBulkAction: _Rule(422, "invalid-bulk-action", "The bulk action is not acceptable", _faults),
+    BulkActionNotFound: _Rule(404, "bulk-action-not-found", "No such bulk action", lambda error: {"id": error.bulk_id}),
+    BulkActionConflict: _Rule(
+        422, "idempotency-key-reused", "The key was used for another request", lambda error: {"id": error.bulk_id}
+    ),
+    TooManyBulkActions: _Rule(429, "too-many-bulk-actions", "Too many bulk actions run"),
     UnknownTaskType: _Rule(
         422, "unknown-task-type", "Nobody serves this task type",
         lambda error: {"near": list(error.near), "errors": [{"pointer": "/type", "detail": str(error)}]},

@@ -16,6 +16,7 @@ VERBS = {
         "pause": Verb("act:pause", "Pause a task; a running one stops at its next checkpoint."),
         "resume": Verb("act:resume", "Let a paused task go on."),
         "retry": Verb("act:retry", "Give a failed or given-up task another life."),
+        "bulk": Verb("bulk:bulk", "Cancel, pause, resume or retry many tasks at once."),
     },
     "Overview": {
         "stats": Verb("overview:stats", "Count the tasks in each state."),

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from faults.model import FINAL, Model, settle
+from ghostless.jobs.bulk import ACTIONS, BulkFilter, BulkRequest
+from ghostless.jobs.bulk_actions import BulkActions
 from ghostless.jobs.messages import Answer, Claim, Submission
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
@@ -99,6 +101,18 @@ class People(RuleBasedStateMachine):
         """Ask for a task to be cancelled, paused, resumed or retried."""
         task_id = f"t{number}"
         self._expect(task_id, getattr(self.store, verb)(task_id, actor), lambda task: getattr(task, verb)())
+
+    @rule(verb=st.sampled_from(sorted(ACTIONS)), task_type=types, actor=actors)
+    def wish_for_all(self, verb: str, task_type: str, actor: str) -> None:
+        """Ask it of all tasks of a type at once, and let a watchdog work that off."""
+        bulk = BulkActions(self.store)
+        bulk_id = bulk.begin(BulkRequest(verb, BulkFilter(type=task_type)), actor).bulk_id
+        while bulk.get(bulk_id).ended_at is None:
+            bulk.work_off()
+        for task in self.tasks.values():
+            if task.type == task_type:
+                getattr(task, verb)()
+        settle(self.tasks)
 
     def _submission(self, wish: Wish) -> Submission:
         task_id = f"t{min(wish.number, len(self.tasks) + len(self.purged))}"

@@ -9,6 +9,7 @@ from faults.victims import command_line
 from faults.world import QUEUE, TYPE, World
 from ghostless.jobs.archive_file import find_archived
 from ghostless.jobs.archivist import Archivist
+from ghostless.jobs.bulk import BulkFilter, BulkRequest
 from ghostless.jobs.cli import archive, schedules  # noqa: F401  imported once for all processes
 from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.publishing import publish
@@ -49,6 +50,17 @@ def settle_and_recheck(world: World) -> None:
     """Tell those that wait how it ended, and look again at those that still wait."""
     world.client.store.settle()
     world.client.store.recheck("watchdog:mortal")
+
+
+# Many tasks at once
+
+
+def cancel_all_at_once(world: World) -> None:
+    """Begin a bulk action, and work it off as a watchdog does."""
+    actions = world.client.bulk
+    actions.begin(BulkRequest("cancel", BulkFilter(type=TYPE), idempotency_key="k1"))
+    while world.client.store.redis.llen(world.client.store.keys.bulks_running):
+        actions.work_off()
 
 
 # The doctor, queues, types, schedules and the archive
@@ -131,6 +143,8 @@ CHORES = (
         before.ends_that_were_not_told,
         {"t1": SUCCESS, "t2": SUCCESS, "t3": CANCELLED, "t4": CANCELLED},
     ),
+    Operation(cancel_all_at_once, before.two_waiting_tasks, dict.fromkeys(("t1", "t2"), SUCCESS + CANCELLED)),
+    Operation(cancel_all_at_once, before.two_waiting_tasks, dict.fromkeys(("t1", "t2"), CANCELLED), repeats=True),
     Operation(repair, before.damage, {"t1": SUCCESS}, repeats=True, is_costly=True, counts_from=b"EVALSHA"),
     Operation(pause_the_queue, before.nothing, {}, repeats=True, check=queue_is_paused, is_costly=True),
     Operation(resume_the_queue, before.a_task_in_a_paused_queue, {"t1": SUCCESS}, repeats=True, is_costly=True),

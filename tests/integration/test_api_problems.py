@@ -10,6 +10,7 @@ import pytest
 from contract import Contract
 from flask.testing import FlaskClient
 from ghostless.app import create_app
+from ghostless.jobs.bulk import BulkFilter, BulkRequest
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
 from ghostless.jobs.settings import Settings
@@ -23,7 +24,8 @@ from web_tools import publish, submitted
 from werkzeug.test import TestResponse
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-NAMES = {"id": "t", "name": "work", "type": "work"}
+BULK = BulkRequest("cancel", BulkFilter(ids=("nothing",)), idempotency_key="key")
+NAMES = {"id": "t", "name": "work", "type": "work", "bulk": BULK.id_of_key()}
 WITHOUT_REDIS = {"GET /healthz", "GET /openapi.json"}
 """What is answered whatever becomes of Redis."""
 
@@ -80,6 +82,7 @@ def prepare(client: Client) -> None:
     kind = {"queue": "work", "policy": Policy().pack(), "schema": {"type": "object"}, "description": ""}
     client.store.publish_types({"video.thumbnails": kind})
     submitted(client, id="t")
+    client.bulk.begin(BULK)
 
 
 @pytest.fixture(autouse=True)

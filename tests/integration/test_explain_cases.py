@@ -13,8 +13,8 @@ from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import TaskNotFound
 from ghostless.jobs.horse_process import killed_by
-from ghostless.jobs.keys import WORKER_RECORD
 from ghostless.jobs.record import WorkerRecord
+from ghostless.jobs.rq_keys import WORKER_RECORD
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.supervisor import crashed
 from ghostless.statemachine import Event, Policy

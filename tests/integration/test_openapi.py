@@ -95,7 +95,7 @@ def test_it_is_not_sent_twice(app: Flask) -> None:
 
 
 VARIABLE = re.compile("{([a-z]+)}")
-NAMES = {"id": "example", "action": "cancel", "name": "work", "type": "work"}
+NAMES = {"id": "example", "action": "cancel", "name": "work", "type": "work", "bulk": "none"}
 
 
 def test_its_examples_are_accepted(client: Client, store: Store) -> None:

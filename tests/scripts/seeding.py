@@ -5,7 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ghostless.jobs.errors import StaleAttempt, TaskNotFound
+from ghostless.jobs.bulk import BulkFilter, BulkRequest
+from ghostless.jobs.bulk_actions import BulkActions
+from ghostless.jobs.errors import BulkActionNotFound, StaleAttempt, TaskNotFound
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.messages import Archived, Claim, Claimed, Ending, Held, PlainJob, Submission
 from ghostless.jobs.scripts import Scripts
@@ -330,6 +332,29 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
 }
 """The scripts that carry each event. GIVE_UP only ever follows a TIMEOUT in the same script."""
 
+BULK = BulkRequest("cancel", BulkFilter(type=TYPE), idempotency_key="k1")
+
+
+def begin_bulk(scene: Scene) -> None:
+    """Accept a bulk action for the task."""
+    BulkActions(scene.store).begin(BULK)
+
+
+def bulk_of(action: str, state: State) -> Carrier:
+    """Return the page of a bulk action that moves the task."""
+
+    def begin(scene: Scene) -> None:
+        BulkActions(scene.store).begin(BulkRequest(action, BulkFilter(type=TYPE)))
+
+    return Carrier("work_bulk", lambda s: BulkActions(s.store).work_off(), state, begin)
+
+
+BEGIN_BULK = Carrier("begin_bulk", begin_bulk, State.PENDING)
+STOP_BULK = Carrier("stop_bulk", lambda s: BulkActions(s.store).stop(BULK.id_of_key() or ""), State.PENDING, begin_bulk)
+WORK_BULK = (
+    *(bulk_of("cancel", State.PENDING), bulk_of("pause", State.PROCESSING)),
+    *(bulk_of("resume", State.PAUSED), bulk_of("retry", State.FAILED)),
+)
 PURGE = Carrier("purge", lambda s: s.store.purge(), State.SUCCESS, make_outdated)
 PURGE_ARCHIVED = Carrier("purge", lambda s: s.store.purge(archived(s)), State.SUCCESS, make_outdated)
 PUT_BACK = Carrier("put_back", lambda s: s.store.put_back(PLAIN), State.PENDING, take_plain)
@@ -344,7 +369,7 @@ PARK = Carrier("claim", lambda s: s.store.claim(wish("w2", NEXT_TOKEN, OTHER_TYP
 
 ALL: tuple[Carrier, ...] = (
     *(carrier for carriers in CARRIERS.values() for carrier in carriers),
-    *(PURGE, PUT_BACK, UNPARK, PARK, SETTLE, RECHECK, UNNAMED, RECOUNT),
+    *(PURGE, PUT_BACK, UNPARK, PARK, SETTLE, RECHECK, UNNAMED, RECOUNT, BEGIN_BULK, STOP_BULK, *WORK_BULK),
 )
 """Every call that changes something, with a state in which it does."""
 
@@ -358,7 +383,7 @@ def set_up(scene: Scene, carrier: Carrier, state: State | None = None) -> None:
 
 def fire(scene: Scene, carrier: Carrier) -> str:
     """Make the call; return the word of the script's answer, `moved` or `kept` for a watchdog's step."""
-    with suppress(StaleAttempt, TaskNotFound):
+    with suppress(StaleAttempt, TaskNotFound, BulkActionNotFound):
         carrier.call(scene)
     word = scene.store.reply[0]
     if isinstance(word, int):

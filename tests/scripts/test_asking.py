@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 from audit import audit
-from ghostless.jobs.keys import WORKER_RECORD, Keys
+from ghostless.jobs.keys import Keys
+from ghostless.jobs.rq_keys import WORKER_RECORD
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import Policy, State

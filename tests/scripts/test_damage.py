@@ -76,7 +76,7 @@ SINGLE = [carrier for carrier in ALL if carrier not in (PARK, UNNAMED)]
 
 BATCH = {
     *("unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"),
-    *("repair", "patrol", "unnamed", "recount"),
+    *("repair", "patrol", "unnamed", "recount", "work_bulk"),
 }
 
 MENDING = {"repair", "patrol"}
@@ -157,7 +157,8 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
     elif carrier.verb in BATCH:
         problems = [raised] if raised else stage.store.reply[2:]
         assert any(key in problem for problem in problems), where
-        traces = {stage.keys.watchdog, stage.keys.patrol}
+        traces = {stage.keys.watchdog, stage.keys.patrol, stage.keys.bulks_running}
+        traces |= {name for name in changed if name.startswith(stage.keys.bulk(""))}  # which counts it as damaged
         # When it is looked at again, and that a task whose dependents cannot be read has none.
         postponed = {"requeue": {stage.keys.task(ID)}, "settle": {stage.keys.task(DEPENDENCY)}}.get(carrier.verb, set())
         assert changed <= {*indices(stage), stage.keys.quarantine, *traces, *postponed}, where
@@ -266,7 +267,7 @@ FIELDS = [
 ON_ONE_TASK = [
     carrier
     for carrier in (*SINGLE, *RICH)
-    if carrier.verb not in (*BATCH, "claim", "put_back") and carrier.state is not None
+    if carrier.verb not in (*BATCH, "claim", "put_back", "begin_bulk", "stop_bulk") and carrier.state is not None
 ]
 SUBMIT_AGAIN = Carrier("submit", lambda s: s.store.submit(submission()), State.PENDING)
 

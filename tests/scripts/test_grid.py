@@ -121,5 +121,6 @@ def test_the_grid_is_whole() -> None:
     others = {
         *("purge", "put_back", "unpark", "settle", "recheck", "unnamed", "recount"),
         *("subscribe", "listen", "dismiss"),
+        *("begin_bulk", "work_bulk", "stop_bulk"),
     }  # no event of the task
     assert set(loader.VERBS) == tried | others

@@ -8,6 +8,7 @@ from dataclasses import replace
 from importlib.resources import files
 
 import pytest
+from ghostless.jobs.bulk_actions import RUNNING, BulkActions
 from ghostless.jobs.errors import GhostlessError
 from ghostless.jobs.keys import Keys, script_names
 from ghostless.lua import SHARED, VERBS, loader
@@ -15,14 +16,18 @@ from ghostless.statemachine import STORED, Event, Policy, Reason, State
 from redis import Redis
 from scripts.seeding import (
     ALL,
+    BEGIN_BULK,
+    BULK,
     CARRIERS,
     ID,
     PURGE,
     QUEUE,
     RECHECK,
     SETTLE,
+    STOP_BULK,
     Carrier,
     Scene,
+    begin_bulk,
     finish,
     make_outdated,
     put,
@@ -49,7 +54,7 @@ WORDS = {
 }
 BATCH = {
     *("unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"),
-    *("repair", "patrol", "unnamed", "recount"),
+    *("repair", "patrol", "unnamed", "recount", "work_bulk"),
 }
 OF_LISTENERS = {"subscribe", "listen", "dismiss"}  # which change no task
 
@@ -200,6 +205,7 @@ def special(stage: Scene) -> Iterator[Carrier]:
         taking_away.prepare(stage)
         yield taking_away
     yield from special_dependencies(stage)
+    yield from special_bulk_actions(stage)
 
 
 def special_dependencies(stage: Scene) -> Iterator[Carrier]:
@@ -223,6 +229,20 @@ def special_dependencies(stage: Scene) -> Iterator[Carrier]:
     stage.start_over()
     put(stage, State.FAILED)
     yield Carrier("submit", lambda s: s.store.submit(submission("t4", depends_on=(ID,))))
+
+
+def special_bulk_actions(stage: Scene) -> Iterator[Carrier]:
+    """Yield the calls that meet a bulk action which is there already, or too many."""
+    stage.start_over()
+    begin_bulk(stage)
+    yield BEGIN_BULK
+    yield Carrier("begin_bulk", lambda s: BulkActions(s.store).begin(replace(BULK, limit=1)))
+    yield STOP_BULK
+    yield STOP_BULK
+    for number in range(RUNNING + 1):
+        yield Carrier(
+            "begin_bulk", lambda s, key=str(number): BulkActions(s.store).begin(replace(BULK, idempotency_key=key))
+        )
 
 
 @pytest.fixture(scope="module")

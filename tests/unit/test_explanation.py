@@ -8,10 +8,10 @@ from ghostless.jobs.circumstances import Circumstances, refusal
 from ghostless.jobs.dependencies import Awaited
 from ghostless.jobs.explanation import explain
 from ghostless.jobs.fleet import Member
-from ghostless.jobs.keys import WORKER_RECORD
 from ghostless.jobs.model import Entry, Task
 from ghostless.jobs.reads import Damaged
 from ghostless.jobs.record import WorkerRecord
+from ghostless.jobs.rq_keys import WORKER_RECORD
 from ghostless.statemachine import FINAL, STORED, Event, Policy, State
 
 NOW = 1_000_000

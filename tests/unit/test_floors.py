@@ -10,7 +10,16 @@ ROOT = Path(__file__).parents[2]
 
 FLOORS = {
     0: (
-        *("statemachine", "lua", "jobs.errors", "jobs.settings", "jobs.keys", "jobs.names", "jobs.spans"),
+        *(
+            "statemachine",
+            "lua",
+            "jobs.errors",
+            "jobs.settings",
+            "jobs.keys",
+            "jobs.rq_keys",
+            "jobs.names",
+            "jobs.spans",
+        ),
         "jobs.installed",
     ),
     1: (
@@ -32,6 +41,7 @@ FLOORS = {
             "jobs.inventory",
             "jobs.batches",
             "jobs.foreign_schema",
+            "jobs.bulk",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
         *(
@@ -70,6 +80,7 @@ FLOORS = {
             "jobs.preflight",
             "jobs.remote",
             "jobs.beats",
+            "jobs.bulk_actions",
         ),
     ),
     3: ("jobs.client",),

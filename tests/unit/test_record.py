@@ -4,8 +4,9 @@ import json
 
 import pytest
 from ghostless.jobs.fleet import Member, members, serving
-from ghostless.jobs.keys import WORKER_RECORD, Keys
+from ghostless.jobs.keys import Keys
 from ghostless.jobs.record import LONGEST_REASON, MOST_TYPES, GpuMemory, WorkerRecord
+from ghostless.jobs.rq_keys import WORKER_RECORD
 from redis import Redis
 
 FULL = WorkerRecord(

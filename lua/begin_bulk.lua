@@ -1,0 +1,39 @@
+-- Accepts a bulk action: writes its record, and puts it behind those that run. No task is touched yet.
+--
+-- KEYS[1] hash    bulk:{id}
+-- ARGV[1] fingerprint of what was asked for, to tell a repeated call from another one   ARGV[2] life of a record, ms
+-- ARGV[3] bulk actions that may run at a time   ARGV[4] those that are listed, at most
+-- ARGV[5] fields of the record, JSON object     ARGV[6..n] ids of the tasks that it is for, if it names them
+-- returns moved | already | conflict | refused, with id
+-- appends nothing
+
+local id = string.sub(KEYS[1], #key.bulk + 1)
+local fingerprint, life, running_most, listed_most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local fields = cjson.decode(ARGV[5])
+local task_ids = {}
+for index = 6, #ARGV do task_ids[#task_ids + 1] = ARGV[index] end
+
+local name, ids = key.bulk .. id, key.bulk_ids .. id
+local problem = check_types({{name, "hash"}, {ids, "list"}, {key.bulks, "list"}, {key.bulks_running, "list"}})
+if problem then return problem end
+if redis.call("EXISTS", name) == 1 then
+  return {redis.call("HGET", name, "fingerprint") == fingerprint and "already" or "conflict", "id", id}
+end
+if redis.call("LLEN", key.bulks_running) >= running_most then return {"refused", "id", id} end
+
+local record = {"fingerprint", fingerprint, "created_at", clock()}
+for field, value in pairs(fields) do
+  record[#record + 1] = field
+  record[#record + 1] = value
+end
+redis.call("LTRIM", key.bulks, 0, listed_most - 2) -- needs no memory, and lets the writes after it pass at a full Redis
+redis.call("DEL", ids)
+redis.call("HSET", name, unpack(record))
+redis.call("PEXPIRE", name, life)
+if #task_ids > 0 then
+  redis.call("RPUSH", ids, unpack(task_ids))
+  redis.call("PEXPIRE", ids, life)
+end
+redis.call("LPUSH", key.bulks, id)
+redis.call("RPUSH", key.bulks_running, id)
+return {"moved", "id", id}

@@ -1,0 +1,55 @@
+"""What a bulk action may say: which tasks it is for, and how many at most."""
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from ..jobs.bulk import IDS_MOST, LIMIT, USUAL_LIMIT, BulkFilter, BulkRequest
+from ..jobs.listing import PAGE_LIMIT
+from ..statemachine import State
+from .models import ActionBody, Body, Id, Moment, Name, Owner, Query
+
+
+class BulkFilterBody(Body):
+    """Which tasks a bulk action is for; at least one of these, or `all`.
+
+    `after` and `before` bound the time of a task's last change of state, both included: seconds since 1970 or ISO 8601
+    with a zone.
+    """
+
+    state: Annotated[State, Field(strict=False)] | None = None
+    type: Name | None = None
+    queue: Name | None = None
+    owner: Owner | None = None
+    after: Moment = None
+    before: Moment = None
+    ids: Annotated[list[Id], Field(max_length=IDS_MOST)] = []
+    all: bool = False
+
+
+class BulkBody(ActionBody):
+    """An action on many tasks: which ones, and how many at most; `dry_run` only counts them."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"filter": {"type": "video.thumbnails", "after": "2026-01-31T08:00:00Z"}, "dry_run": True},
+                {"filter": {"ids": ["film-7"]}, "message": "the customer changed his mind"},
+            ]
+        }
+    )
+
+    filter: BulkFilterBody
+    limit: Annotated[int, Field(ge=1, le=LIMIT.most)] = USUAL_LIMIT
+    dry_run: bool = False
+
+    def request(self, action: str, idempotency_key: str | None, bound_to: str | None) -> BulkRequest:
+        """Return the wish as the core takes it."""
+        wanted = BulkFilter(**dict(self.filter))
+        return BulkRequest(action, wanted, self.limit, self.message, idempotency_key, bound_to)
+
+
+class BulkListQuery(Query):
+    """How many bulk actions to list."""
+
+    limit: Annotated[int, Field(ge=1, le=PAGE_LIMIT, description="bulk actions at most")] = 50

@@ -12,13 +12,16 @@ INDICES: Final = ("state", "pending", "parked", "dependents")
 KEPT: Final = frozenset(
     {
         *("history", "deadlines", "due", "settling", "retention", "leftovers", "blocked_cursor"),
-        *("types", "schedules", "queues", "limits", "ledger", "quarantine", "epoch"),
+        *("types", "schedules", "queues", "limits", "ledger", "quarantine", "epoch", "due_deliveries"),
     }
 )
 KEPT_EACH: Final = frozenset({"task", *VALUES, *INDICES, "parked_types", "wake", "leftover", "listener"})
 PASSING: Final = frozenset({"watchdog", "patrol"})
 PASSING_EACH: Final = frozenset(
-    {"heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"}
+    {
+        *("heartbeat", "tombstone", "idempotency", "claim", "events"),
+        *("parked_entries", "alert", "alert_window", "deliveries"),
+    }
 )
 
 Life = Literal["kept", "passing", "unknown"]

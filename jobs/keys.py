@@ -24,6 +24,9 @@ WORKER_RECORD = "ghostless"
 ARCHIVE_DEMAND = "archive"
 """The field of `Keys.limits` that is there while no task may be purged before it was archived."""
 
+CALLBACKS = "callbacks:plan"
+"""The group in which listeners read which tasks with a callback ended; there while somebody delivers callbacks."""
+
 BEAT = "beat:"
 """Before the name of a consumer in `Keys.listener`: the field that tells when it last asked, in ms."""
 
@@ -47,6 +50,10 @@ class Keys:
     def metadata(self, task_id: str) -> str:
         """string: the submitter's own data as JSON, when there is any."""
         return f"{self.prefix}metadata:{task_id}"
+
+    def callback(self, task_id: str) -> str:
+        """string: the URL to which each of its ends is told, when there is one."""
+        return f"{self.prefix}callback:{task_id}"
 
     def depends_on(self, task_id: str) -> str:
         """string: the ids of the tasks it depends on as a JSON list, when there are any."""
@@ -87,6 +94,10 @@ class Keys:
     def leftover(self, name: str) -> str:
         """hash: a purged task's record, as long as entries of its history are left to delete."""
         return f"{self.prefix}leftover:{name}"
+
+    def deliveries(self, task_id: str) -> str:
+        """hash: the deliveries of a task's callback, also of a purged one, by id, as JSON, with TTL."""
+        return f"{self.prefix}deliveries:{task_id}"
 
     # Indices over tasks
 
@@ -161,6 +172,11 @@ class Keys:
     def parked_entries(self, group: str) -> str:
         """list: entries that a group's handler could not handle, the newest first, as JSON, capped and with TTL."""
         return f"{self.prefix}parked_entries:{group}"
+
+    @property
+    def due_deliveries(self) -> str:
+        """zset: the callbacks to be delivered, "host task delivery", by the time at which to try next."""
+        return f"{self.prefix}due_deliveries"
 
     def alert(self, rule: str) -> str:
         """string with TTL: the entry for which an alert was sent last; while it is there, no other one is."""
@@ -296,7 +312,7 @@ def parking(queue: str, task_type: str) -> str:
 _BY_ID = (
     "task", *VALUES, "heartbeat", "tombstone", "leftover", "state",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
-    "rq_executions", "rq_commands",
+    "rq_executions", "rq_commands", "deliveries",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "settling", "retention", "leftovers", "types", "queues", "limits", "ledger",
@@ -314,5 +330,6 @@ def script_names(keys: Keys) -> dict[str, str]:
         "worker_record": WORKER_RECORD,
         "archive_demand": ARCHIVE_DEMAND,
         "beat": BEAT,
+        "callback_listener": keys.listener(CALLBACKS),
         "rq_intermediate_suffix": IntermediateQueue.get_intermediate_queue_key(""),
     }

@@ -39,10 +39,10 @@ from redis import Redis
 
 Fields = Mapping[str, str]
 
-BULK = ("params", "metadata", "depends_on", "checkpoint", "result", "error", "log")
+BULK = ("params", "metadata", "callback", "depends_on", "checkpoint", "result", "error", "log")
 FOR_EVER = {
     *("history", "deadlines", "due", "settling", "retention", "ledger", "quarantine", "epoch", "blocked_cursor"),
-    *("types", "queues", "limits", "schedules", "leftovers"),
+    *("types", "queues", "limits", "schedules", "leftovers", "due_deliveries"),
 }
 FOR_EVER_EACH = {
     *("task", "leftover", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"),
@@ -51,6 +51,7 @@ FOR_EVER_EACH = {
 FOR_A_WHILE = {"watchdog", "patrol"}
 FOR_A_WHILE_EACH = {
     *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
+    "deliveries",
 }
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 
@@ -154,7 +155,8 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         picture.types[key] = kind
         if left == -1:
             picture.without_ttl.add(key)
-        is_index = key.startswith(keys.prefix) and not key.startswith(keys.alert_window(""))
+        of_no_tasks = key.startswith(keys.alert_window("")) or key == keys.due_deliveries
+        is_index = key.startswith(keys.prefix) and not of_no_tasks
         if kind == "zset" and is_index:  # rq's registries are rq's
             picture.scores[key] = dict(redis.zrange(key, 0, -1, withscores=True))  # type: ignore[arg-type]
         if singles.get(key, kind) != kind:

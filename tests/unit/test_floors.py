@@ -31,6 +31,9 @@ FLOORS = {
             "jobs.signature",
             "jobs.inventory",
             "jobs.batches",
+            "jobs.receivers",
+            "jobs.posting",
+            "jobs.delivery",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
         *(
@@ -66,6 +69,7 @@ FLOORS = {
             "jobs.upkeep",
             "jobs.tickets",
             "jobs.preflight",
+            "jobs.deliveries",
         ),
     ),
     3: ("jobs.client",),
@@ -94,6 +98,8 @@ FLOORS = {
             "jobs.lane",
             "jobs.handler_process",
             "jobs.alerts",
+            "jobs.callbacks",
+            "jobs.deliverer",
             "jobs.doctor",
         ),
         "jobs",  # the face that users import; nothing of ours does

@@ -13,7 +13,7 @@ from ..statemachine import STORED, Event, Reason, State
 from .catalog import Catalog, PublishedType
 from .circumstances import Circumstances, circumstances
 from .connection import connect
-from .deliveries import Deliveries
+from .deliveries import Deliveries, Listed
 from .diary import WorkerEvent, worker_events
 from .errors import Fault, GhostlessError, IllegalMove, InvalidTask, QueueNotFound, TaskConflict
 from .explanation import Explanation, explain
@@ -208,6 +208,13 @@ class Client:
     def explain(self, task_id: str) -> Explanation:
         """Say why a task is where it is, what happens next and when. Raises TaskNotFound, CorruptRecord."""
         return explain(self.look_around(task_id))
+
+    def deliveries_of(self, task_id: str) -> list[Listed]:
+        """Return what is told to a task's callback, the oldest first. Raises TaskNotFound, CorruptRecord."""
+        found = self.deliveries.of_task(task_id)
+        if not found:
+            self.reads.task(task_id)
+        return found
 
     def log(self, task_id: str) -> list[str]:
         """Return the last lines that a task's handler printed or logged, oldest first. Raises TaskNotFound."""

@@ -67,10 +67,20 @@ class Listed(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """How many deliveries wait for a try, and how many of these are late since nobody seems to make them."""
+    """How many deliveries wait for a try, and how many of these are late, since nobody seems to make them."""
 
     waiting: int
     late: int
+
+    def __str__(self) -> str:
+        if not self.waiting:
+            return ""
+        late = f", {self.late} of them late; does a listener with GHOSTLESS_CALLBACK_SECRET run?" if self.late else ""
+        return f"{self.waiting} deliveries wait{late}"
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the form for JSON."""
+        return self._asdict()
 
 
 class Deliveries:

@@ -12,6 +12,7 @@ from typing import Any, cast
 from ..lua.loader import VALUES
 from ..statemachine import STORED, State, graph
 from .batches import TOGETHER, ask_each, batches, members, raw
+from .deliveries import Deliveries, Overview
 from .errors import CorruptRecord
 from .inventory import INDICES, Life, Place, place_of
 from .keys import parking
@@ -66,6 +67,7 @@ class Doctor:
     def __init__(self, store: Store, actor: str = "") -> None:
         self.store, self.redis, self.keys, self.actor = store, store.redis, store.keys, actor
         self.tasks = self.entries = 0  # seen by the audit
+        self.deliveries = Overview(0, 0)  # of callbacks, seen too
         self._reads, self._upkeep, self._tickets = Reads(store.redis, store.keys), Upkeep(store), Tickets(store, actor)
         self._indices: set[str] = set()
         self._queues: set[str] = set()
@@ -86,7 +88,7 @@ class Doctor:
         told: set[str] = set()
         phases = (
             *(self._table, self._stored, self._listed, self._empty_parkings, self._history, self._ticketed),
-            *(self._lost, self._ledger, self._quarantined),
+            *(self._lost, self._ledger, self._quarantined, self._delivered),
         )
         for phase in phases:
             for problem in self._spared(phase):
@@ -292,6 +294,12 @@ class Doctor:
         if task_id not in self._remains:  # else it was told, and noted by this audit
             outcome = "kept" if not is_settled else "removed" if self.actor else "remains"
             yield Problem("c", task_id, f"it was taken out of {index}: {wrong}", outcome)
+
+    # Callbacks
+
+    def _delivered(self) -> Iterator[Problem]:
+        self.deliveries = Deliveries(self.redis, self.keys, self.store.scripts).overview()
+        yield from ()
 
 
 def _fits(place: Place, record: Any) -> bool:

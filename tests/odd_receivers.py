@@ -49,11 +49,22 @@ def by_tls(act: Act) -> Act:
     return encrypted
 
 
+def whole_request(client: socket.socket) -> bytes:
+    """Return a whole request: who closes with some of it unread resets the connection."""
+    heard = b""
+    while not heard.endswith(b"}"):
+        more = client.recv(1 << 16)
+        if not more:
+            break
+        heard += more
+    return heard
+
+
 def answers(*parts: bytes, pause: float = 0.0) -> Act:
     """Read what comes first, and send the parts, with a pause before each."""
 
     def act(client: socket.socket) -> None:
-        client.recv(1 << 16)
+        whole_request(client)
         for part in parts:
             time.sleep(pause)
             client.sendall(part)
@@ -67,11 +78,17 @@ def is_silent(client: socket.socket) -> None:
         pass
 
 
+def speaks_first(client: socket.socket) -> None:
+    """Send what is no TLS, and wait until the other side goes."""
+    client.sendall(OK)
+    is_silent(client)
+
+
 def drips(head: bytes) -> Act:
     """Send a byte every moment after the beginning of an answer, until the other side goes."""
 
     def act(client: socket.socket) -> None:
-        client.recv(1 << 16)
+        whole_request(client)
         client.sendall(head)
         while True:
             time.sleep(0.05)
@@ -82,7 +99,7 @@ def drips(head: bytes) -> Act:
 
 def floods(client: socket.socket) -> None:
     """Answer without end."""
-    client.recv(1 << 16)
+    whole_request(client)
     client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
     while True:
         client.sendall(b"x" * (1 << 16))

@@ -84,6 +84,7 @@ class SubmitBody(Body):
     depends_on: list[str] = []
     owner: str | None = None
     metadata: Any = None
+    callback_url: str | None = None
 
     def request(self, idempotency_key: str | None) -> Request:
         """Return the wish as the core takes it."""

@@ -58,8 +58,12 @@ def listen(client: Client) -> Heard:
 
 def plan_all(client: Client) -> None:
     """Plan what is to be told, as a listener does."""
-    for handed in listen(client).handed:
-        plan(handed.entry, client)
+    is_all = False
+    while not is_all:
+        heard = listen(client)
+        is_all = heard.is_all
+        for handed in heard.handed:
+            plan(handed.entry, client)
 
 
 def end(stage: Scene, client: Client, number: int = 1, host: str = "example.com") -> None:
@@ -192,7 +196,8 @@ def test_no_host_gets_more_than_its_share(stage: Scene, client: Client, deliveri
     assert [] == take(deliveries)  # what had no place is looked at again a little later
     assert 132 == deliveries.overview().waiting
     make_due(stage)
-    assert {"hangs.example": SHARE} | {"other.example": 2} == _hosts(take(deliveries, 16))
+    assert {"hangs.example": SHARE} == _hosts(take(deliveries, 16))
+    assert {"other.example": 2} == _hosts(deliveries.take(16, {"hangs.example": SHARE})[0])
 
 
 def _hosts(taken: list[Taken]) -> dict[str, int]:
@@ -215,7 +220,7 @@ def test_a_failed_try_comes_again_with_growing_pauses_for_a_day(
     tell(deliveries, taken)
     [listed] = client.deliveries_of("example-com0")
     assert DeliveryState.WAITING is listed.delivery.state
-    assert 0 <= (listed.next_at or 0) - taken.now() - 2500 <= 5_000
+    assert 0 < (listed.next_at or 0) - taken.now() <= 5_000
     make_due(stage)
     [taken] = take(deliveries)
     late = replace(taken, delivery=replace(taken.delivery, since=taken.at - DAY))
@@ -275,7 +280,7 @@ def damages(stage: Scene) -> Iterator[str]:
     [(field, record)] = stage.redis.hgetall(name).items()
     for text in ("", "{}", record.replace("https", "ftp"), record.replace(f'"{field}"', '"one-1"'), record[:-9]):
         stage.redis.hset(name, field, text)
-        yield "a delivery"
+        yield "passed over"
     stage.redis.delete(name)
     yield "deliveries that have a record"
     stage.redis.set(name, "of another type")
@@ -319,7 +324,7 @@ def test_a_wrong_type_is_named_and_nothing_is_written(redis: Redis, kind: str) -
         calls = [lambda: tell(client.deliveries, taken), lambda: client.deliveries.plan(taken.delivery.entry)]
         calls += [lambda: client.deliveries.redeliver("example-com0", taken.delivery.id)]
         for call in calls:
-            with pytest.raises(CorruptRecord, match=name.split(":")[1] if kind == "list" else ""):
+            with pytest.raises(CorruptRecord, match="damaged data"):
                 call()
         assert {} == difference(before, snapshot(redis))
         redis.delete(name)

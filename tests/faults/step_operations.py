@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from faults import listener_operations
+from faults import callback_operations, listener_operations
 from faults import step_scenes as before
 from faults.step_scenes import end, params_of
 from faults.steps import ANY, NEVER, Operation
@@ -309,4 +309,5 @@ OPERATIONS = (
         counts_from=b"EVALSHA",
     ),
     *listener_operations.OPERATIONS,
+    *callback_operations.OPERATIONS,
 )

@@ -8,7 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from ..jobs.reads import Reads
+from ..jobs.client import Client
 from .access import Scope
 from .desk import desk
 from .operations import operation
@@ -28,18 +28,19 @@ _COUNTED = {
 @operation(Scope.READ)
 def metrics() -> ResponseReturnValue:
     """Return what there is to count, in the text format of Prometheus."""
-    return Response(generate_latest(_Numbers(desk().client.reads)), content_type=CONTENT_TYPE_LATEST)
+    return Response(generate_latest(_Numbers(desk().client)), content_type=CONTENT_TYPE_LATEST)
 
 
 class _Numbers(Collector):
-    def __init__(self, reads: Reads) -> None:
-        self._reads = reads
+    def __init__(self, client: Client) -> None:
+        self._client, self._reads = client, client.reads
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family of numbers, read now."""
         yield from self._ledger()
         yield from self._queues()
         yield from self._watchdog()
+        yield from self._deliveries()
 
     def _ledger(self) -> Iterator[Metric]:
         ledger = self._reads.ledger()
@@ -65,6 +66,12 @@ class _Numbers(Collector):
         if trace:  # else it is absent, as nobody swept for a while
             age = (self._reads.now() - int(trace["swept_at"])) / 1000
             yield GaugeMetricFamily("ghostless_last_sweep_age_seconds", "Time since a watchdog swept.", value=age)
+
+    def _deliveries(self) -> Iterator[Metric]:
+        found = self._client.deliveries.overview()
+        waiting, late = "Callbacks that wait for a try.", "Those of them that nobody tries although it is time."
+        yield GaugeMetricFamily("ghostless_deliveries_waiting", waiting, value=found.waiting)
+        yield GaugeMetricFamily("ghostless_deliveries_late", late, value=found.late)
 
 
 def _by(label: str, name: str, meaning: str, values: Mapping[str, float]) -> Metric:

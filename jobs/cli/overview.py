@@ -55,6 +55,7 @@ def _listeners(groups: Sequence[GroupStatus]) -> str:
     parked, missed = sum(group.parked for group in groups), sum(group.missed for group in groups)
     behind = duration(max(group.behind for group in groups))
     problems = "".join(f"; {group.problem}" for group in groups if group.problem)
+    problems += "".join(f"; nobody listens as {group.name}" for group in groups if group.behind and not group.listeners)
     return f"{len(groups)} groups, at most {behind} behind, {parked} parked, {missed} missed{problems}"
 
 

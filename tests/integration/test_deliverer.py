@@ -20,6 +20,7 @@ from ghostless.jobs.callbacks import plan
 from ghostless.jobs.client import Client
 from ghostless.jobs.deliverer import Deliverer
 from ghostless.jobs.deliveries import SHARE, Deliveries, Listed
+from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.errors import RedisUnavailable
 from ghostless.jobs.keys import CALLBACKS
 from ghostless.jobs.posting import Poster
@@ -310,6 +311,20 @@ def test_deliveries_by_http(stage: Scene, client: Client, web: FlaskClient) -> N
         assert (404, "application/problem+json") == (missing.status_code, missing.mimetype)
     stage.store.submit(submission("plain"))
     assert [] == web.get("/api/tasks/plain/deliveries").json["deliveries"]
+
+
+def test_what_nobody_delivers_is_told(stage: Scene, client: Client, web: FlaskClient) -> None:
+    """Once it has been due for a minute: that no listener runs would be noticed by nobody else."""
+    end(stage, client, "https://example.com/")
+    [(member, score)] = stage.redis.zrange(stage.keys.due_deliveries, 0, -1, withscores=True)
+    assert {"waiting": 1, "late": 0} == web.get("/api/stats").json["deliveries"]
+    stage.redis.zadd(stage.keys.due_deliveries, {member: score - 61_000})
+    assert {"waiting": 1, "late": 1} == web.get("/api/stats").json["deliveries"]
+    assert "ghostless_deliveries_late 1.0" in web.get("/metrics").text
+    assert "does a listener with GHOSTLESS_CALLBACK_SECRET run?" in str(client.deliveries.overview())
+    doctor = Doctor(client.store)
+    assert [] == list(doctor.audit())
+    assert 1 == doctor.deliveries.late
 
 
 def replace_try(at: int) -> deliverer.Try:

@@ -7,7 +7,8 @@ notes what came of it.
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
@@ -135,21 +136,24 @@ class Deliveries:
 
     def of_task(self, task_id: str) -> list[Listed]:
         """Return the deliveries of a task, the oldest first. Raises CorruptRecord."""
-        with translated():
-            records = cast("dict[str, str]", self._redis.hgetall(self._keys.deliveries(task_id)))
-        found = sorted(map(Delivery.unpack, records.values()), key=_order)
+        found = sorted(map(Delivery.unpack, self._records(task_id).values()), key=_order)
         return [Listed(delivery, self._next_at(delivery)) for delivery in found]
 
+    def _records(self, task_id: str) -> dict[str, str]:
+        name = self._keys.deliveries(task_id)
+        with _reading(name, "hash"):
+            return cast("dict[str, str]", self._redis.hgetall(name))
+
     def _next_at(self, delivery: Delivery) -> int | None:
-        member = f"{delivery.receiver.host} {delivery.entry.task} {delivery.id}"
-        with translated():
-            score = self._redis.zscore(self._keys.due_deliveries, member)
+        name, member = self._keys.due_deliveries, f"{delivery.receiver.host} {delivery.entry.task} {delivery.id}"
+        with _reading(name, "zset"):
+            score = self._redis.zscore(name, member)
         return None if score is None else moment(score)
 
     def overview(self) -> Overview:
         """Return how many there are to be made."""
         due = self._keys.due_deliveries
-        with translated():
+        with _reading(due, "zset"):
             late = milliseconds(self._redis.time()) - LATE
             return Overview(self._redis.zcard(due), self._redis.zcount(due, "-inf", late))
 
@@ -162,7 +166,7 @@ class Deliveries:
         """
         with translated():
             now = milliseconds(self._redis.time())
-            record = cast("str | None", self._redis.hget(self._keys.deliveries(task_id), delivery_id))
+        record = self._records(task_id).get(delivery_id)
         if record is None:
             raise DeliveryNotFound(task_id, delivery_id)
         delivery = Delivery.unpack(record)
@@ -173,6 +177,32 @@ class Deliveries:
         if not self._revise(record, delivery.anew(), 0):
             return self.redeliver(task_id, delivery_id)  # somebody else was faster
         return Listed(delivery.anew(), now)
+
+    def stranded(self, task_id: str, *, repairs: bool) -> list[str]:
+        """Return the ids of deliveries that wait without a place, so that nothing would hand them out any more.
+
+        With `repairs` they get one. Raises CorruptRecord.
+        """
+        found: list[str] = []
+        for delivery_id, record in self._records(task_id).items():
+            delivery = Delivery.unpack(record)
+            if delivery.state is not DeliveryState.WAITING or self._next_at(delivery) is not None:
+                continue
+            # A record changes together with its place: unless it is another by now, it had none a moment ago.
+            if self._records(task_id).get(delivery_id) == record:
+                found.append(delivery_id)
+                if repairs:
+                    self._revise(record, delivery, 0)
+        return found
+
+
+@contextmanager
+def _reading(name: str, kind: str) -> Generator[None]:
+    try:
+        with translated():
+            yield
+    except CorruptRecord:
+        raise CorruptRecord(f"{name}: expected {kind}") from None
 
 
 def _order(delivery: Delivery) -> tuple[int, ...]:

@@ -69,6 +69,7 @@ class Doctor:
         self.tasks = self.entries = 0  # seen by the audit
         self.deliveries = Overview(0, 0)  # of callbacks, seen too
         self._reads, self._upkeep, self._tickets = Reads(store.redis, store.keys), Upkeep(store), Tickets(store, actor)
+        self._callbacks = Deliveries(store.redis, store.keys, store.scripts)
         self._indices: set[str] = set()
         self._queues: set[str] = set()
         self._remains: dict[str, set[str]] = defaultdict(set)  # id of a task without a record -> keys that speak of it
@@ -121,6 +122,7 @@ class Doctor:
             yield from self._compared(tasks)
             owned = {place.id for place in places.values() if place.family in (*VALUES, "heartbeat")}
             yield from self._compared(self._missing(sorted(owned)))
+            yield from self._undelivered(place.id for place in places.values() if place.family == "deliveries")
 
     def _scan(self) -> Iterator[str]:
         with translated():
@@ -297,8 +299,17 @@ class Doctor:
 
     # Callbacks
 
+    def _undelivered(self, task_ids: Iterable[str]) -> Iterator[Problem]:
+        for task_id in task_ids:
+            yield from self._spared(lambda task_id=task_id: self._undelivered_of(task_id))
+
+    def _undelivered_of(self, task_id: str) -> Iterator[Problem]:
+        for delivery_id in self._callbacks.stranded(task_id, repairs=bool(self.actor)):
+            what = f"its delivery {delivery_id} waits, and nothing will make it"
+            yield Problem("d", task_id, what, "repaired" if self.actor else "repairable")
+
     def _delivered(self) -> Iterator[Problem]:
-        self.deliveries = Deliveries(self.redis, self.keys, self.store.scripts).overview()
+        self.deliveries = self._callbacks.overview()
         yield from ()
 
 

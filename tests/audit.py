@@ -8,7 +8,7 @@ b  its id is in exactly the indices that its state demands; a PENDING task's tic
    the task is parked under its own queue and type, which the set of the queue's parked types names; a BLOCKED task
    stands with each task that it waits for, and an ended task with dependents in the index of what is to be told
 c  every member of an index, every lease, ticket and history entry belongs to a task that demands it
-d  every task that is not final has a next event that needs no human, or is PAUSED
+d  every task that is not final has a next event that needs no human, or is PAUSED; a delivery that waits has a time
 e  its history replays through the transition table to its present state
 f  its side effects happened at most once an attempt, and each further attempt is in the history with its reason
 g  no key without TTL but those the design lists
@@ -16,6 +16,7 @@ h  the ledger holds: submitted = live + final + purged + written off as lost by 
 i  nothing is left of finished attempts, neither processes nor folders: those that a test names
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,7 +88,7 @@ def audit(
             found.append(f"a: {task_id} is damaged: {error!r} in {task}")
     for task_id, attempts in (effects or {}).items():
         found += _done_once(picture, task_id, attempts)
-    found += [*_owned(picture, keys), *_allowed_keys(picture, keys), *_added_up(picture)]
+    found += [*_owned(picture, keys), *_allowed_keys(picture, keys), *_added_up(picture), *_delivered(picture)]
     return found + leftovers(pids, folders)
 
 
@@ -123,6 +124,8 @@ class _Picture:
     unmet: dict[str, set[str]] = field(default_factory=dict)  # BLOCKED task -> tasks that it waits for
     leftovers: dict[str, Fields] = field(default_factory=dict)  # name -> record of a purged task
     leases: dict[str, str] = field(default_factory=dict)
+    deliveries: dict[str, Fields] = field(default_factory=dict)  # id of a task -> records of its callback
+    due_deliveries: set[str] = field(default_factory=set)
     history: dict[str, Fields] = field(default_factory=dict)  # entry id -> fields, oldest first
     ledger: Fields = field(default_factory=dict)
     quarantine: Fields = field(default_factory=dict)
@@ -146,6 +149,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         keys.unmet(""): ("set", picture.unmet, redis.smembers),
         keys.leftover(""): ("hash", picture.leftovers, redis.hgetall),
         keys.heartbeat(""): ("string", picture.leases, redis.get),
+        keys.deliveries(""): ("hash", picture.deliveries, redis.hgetall),
     }
     singles = {keys.history: "stream", keys.ledger: "hash", keys.quarantine: "hash"}
     for key in sorted(set(redis.scan_iter(count=1000))):
@@ -157,7 +161,9 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
             picture.without_ttl.add(key)
         of_no_tasks = key.startswith(keys.alert_window("")) or key == keys.due_deliveries
         is_index = key.startswith(keys.prefix) and not of_no_tasks
-        if kind == "zset" and is_index:  # rq's registries are rq's
+        if kind == "zset" and key == keys.due_deliveries:
+            picture.due_deliveries = set(redis.zrange(key, 0, -1))
+        elif kind == "zset" and is_index:  # rq's registries are rq's
             picture.scores[key] = dict(redis.zrange(key, 0, -1, withscores=True))  # type: ignore[arg-type]
         if singles.get(key, kind) != kind:
             picture.damaged.append(f"c: {key} is a {kind}, not a {singles.pop(key)}")
@@ -365,6 +371,16 @@ def _allowed_keys(picture: _Picture, keys: Keys) -> Iterator[str]:
             yield f"g: {key} has no TTL"
         elif key not in picture.without_ttl and own and not for_a_while:
             yield f"g: {key} has a TTL"
+
+
+def _delivered(picture: _Picture) -> Iterator[str]:
+    """A callback's delivery has a time when it waits, and else none."""
+    due = {member.partition(" ")[2] for member in picture.due_deliveries}
+    records = {f"{task} {name}": text for task, found in picture.deliveries.items() for name, text in found.items()}
+    for name in due | records.keys():
+        waits = name in records and json.loads(records[name])["state"] == "waiting"
+        if waits != (name in due):
+            yield f"d: the delivery {name} {'waits without' if waits else 'is done and has'} a time"
 
 
 def _added_up(picture: _Picture) -> Iterator[str]:

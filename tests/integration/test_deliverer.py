@@ -327,6 +327,23 @@ def test_what_nobody_delivers_is_told(stage: Scene, client: Client, web: FlaskCl
     assert 1 == doctor.deliveries.late
 
 
+def test_the_doctor_finds_a_delivery_that_nobody_would_make(stage: Scene, client: Client) -> None:
+    """Its place was lost; with a repair it has one again. What is no record is named."""
+    end(stage, client, "https://example.com/")
+    stage.redis.delete(stage.keys.due_deliveries)
+    [problem] = Doctor(client.store).audit()
+    assert ("d", ID, "repairable") == (problem.rule, problem.task_id, problem.outcome)
+    assert ["repaired"] == [each.outcome for each in Doctor(client.store, "tester").audit()]
+    assert [] == list(Doctor(client.store).audit())
+    assert 1 == client.deliveries.overview().waiting
+    stage.redis.hset(stage.keys.deliveries(ID), "1-1", "nonsense")
+    assert ["kept"] == [each.outcome for each in Doctor(client.store).audit()]
+    stage.redis.delete(stage.keys.deliveries(ID), stage.keys.due_deliveries)
+    stage.redis.set(stage.keys.deliveries(ID), "x", ex=60)
+    stage.redis.set(stage.keys.due_deliveries, "x")
+    assert ["kept", "kept"] == [each.outcome for each in Doctor(client.store).audit()]
+
+
 def replace_try(at: int) -> deliverer.Try:
     """Return a try that the receiver answered with 410."""
     return deliverer.Try(at, 3, 410)

@@ -69,15 +69,12 @@ class Deliverer:
     def step(self, pool: ThreadPoolExecutor) -> None:
         """Begin with what is due and has a place; else wait a moment. Raises GhostlessError."""
         self._under_way = {future: host for future, host in self._under_way.items() if not future.done()}
-        free, more = PLACES - len(self._under_way), False
-        if free:
-            taken, more = self._client.deliveries.take(free, Counter(self._under_way.values()))
-            for each in taken:
-                self._under_way[pool.submit(self._deliver, each)] = each.delivery.receiver.host
-            free -= len(taken)
-        if self._under_way and not (more and free):
+        free = PLACES - len(self._under_way)
+        for taken in self._client.deliveries.take(free, Counter(self._under_way.values())) if free else ():
+            self._under_way[pool.submit(self._deliver, taken)] = taken.delivery.receiver.host
+        if self._under_way:
             wait(self._under_way, LOOK, FIRST_COMPLETED)
-        elif not more:
+        else:
             self._stop.wait(LOOK)
 
     # One delivery

@@ -29,11 +29,8 @@ LEASE: Final = 120_000
 SHARE: Final = 4
 """Deliveries to one host at a time, for one listener."""
 
-AGAIN: Final = 2_000
-"""After how many ms a delivery is looked at again whose host has its share."""
-
 LATE: Final = 60_000
-"""How long a delivery is due, in ms, when nobody seems to make it."""
+"""How long a host waits for its turn, in ms, when nobody seems to deliver."""
 
 log = logging.getLogger("ghostless.listener")
 
@@ -68,16 +65,16 @@ class Listed(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """How many deliveries wait for a try, and how many of these are late, since nobody seems to make them."""
+    """For how many hosts deliveries wait, and for how many of these they are late, since nobody seems to make them."""
 
-    waiting: int
+    hosts: int
     late: int
 
     def __str__(self) -> str:
-        if not self.waiting:
+        if not self.hosts:
             return ""
-        late = f", {self.late} of them late; does a listener with GHOSTLESS_CALLBACK_SECRET run?" if self.late else ""
-        return f"{self.waiting} deliveries wait{late}"
+        late = f", late for {self.late}; does a listener with GHOSTLESS_CALLBACK_SECRET run?" if self.late else ""
+        return f"deliveries wait for {self.hosts} hosts{late}"
 
     def to_dict(self) -> dict[str, int]:
         """Return the form for JSON."""
@@ -102,24 +99,23 @@ class Deliveries:
         if url is not None:
             self._revise("", Delivery(entry, url), 0)
 
-    def take(self, most: int, under_way: Mapping[str, int]) -> tuple[list[Taken], bool]:
-        """Return deliveries to try now, and whether there may be more. `under_way` are those to each host by now."""
+    def take(self, most: int, under_way: Mapping[str, int]) -> list[Taken]:
+        """Return deliveries to try now; `under_way` are those to each host by now."""
         pairs = [part for host, number in under_way.items() for part in (host, number)]
         clock = time.monotonic()
-        arguments = (most, LEASE, SHARE, AGAIN, *pairs)
-        more, now, problems, *rows = self._scripts.call("dispatch", [self._keys.due_deliveries], arguments)
+        reply = self._scripts.call("dispatch", [self._keys.due_receivers], (most, LEASE, SHARE, *pairs))
+        now, problems, *rows = reply
         for problem in problems:
             log.error("%s", problem)
-        taken = [Taken(delivery, text, now, clock) for member, text in rows if (delivery := self._read(member, text))]
-        return taken, bool(more)
+        return [Taken(delivery, row[-1], now, clock) for row in rows if (delivery := self._read(*row))]
 
-    def _read(self, member: str, text: str) -> Delivery | None:
+    def _read(self, host: str, member: str, text: str) -> Delivery | None:
         try:
             return Delivery.unpack(text)
         except CorruptRecord as error:
             log.error("%s: passed over: %s", member, error)
             with translated():
-                self._redis.zrem(self._keys.due_deliveries, member)
+                self._redis.zrem(self._keys.due_deliveries(host), member)
             return None
 
     def note(self, taken: Taken, after: Delivery, wait: int | None) -> bool:
@@ -127,8 +123,9 @@ class Deliveries:
         return self._revise(taken.record, after, wait)
 
     def _revise(self, before: str, after: Delivery, wait: int | None) -> bool:
-        names = [self._keys.deliveries(after.entry.task), self._keys.due_deliveries]
-        arguments = (after.id, after.receiver.host, before, after.pack(), "" if wait is None else wait, LIFE)
+        keys = self._keys
+        names = [keys.deliveries(after.entry.task), keys.due_deliveries(after.receiver.host), keys.due_receivers]
+        arguments = (after.id, before, after.pack(), "" if wait is None else wait, LIFE)
         (word,) = self._scripts.call("revise", names, arguments)
         return word != "stale"
 
@@ -145,14 +142,17 @@ class Deliveries:
             return cast("dict[str, str]", self._redis.hgetall(name))
 
     def _next_at(self, delivery: Delivery) -> int | None:
-        name, member = self._keys.due_deliveries, f"{delivery.receiver.host} {delivery.entry.task} {delivery.id}"
+        host = delivery.receiver.host
+        name, receivers = self._keys.due_deliveries(host), self._keys.due_receivers
         with _reading(name, "zset"):
-            score = self._redis.zscore(name, member)
-        return None if score is None else moment(score)
+            score = self._redis.zscore(name, f"{delivery.entry.task} {delivery.id}")
+        with _reading(receivers, "zset"):
+            turn = self._redis.zscore(receivers, host)
+        return None if score is None or turn is None else moment(score)
 
     def overview(self) -> Overview:
-        """Return how many there are to be made."""
-        due = self._keys.due_deliveries
+        """Return for how many hosts there is something to do."""
+        due = self._keys.due_receivers
         with _reading(due, "zset"):
             late = milliseconds(self._redis.time()) - LATE
             return Overview(self._redis.zcard(due), self._redis.zcount(due, "-inf", late))

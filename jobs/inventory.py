@@ -12,10 +12,12 @@ INDICES: Final = ("state", "pending", "parked", "dependents")
 KEPT: Final = frozenset(
     {
         *("history", "deadlines", "due", "settling", "retention", "leftovers", "blocked_cursor"),
-        *("types", "schedules", "queues", "limits", "ledger", "quarantine", "epoch", "due_deliveries"),
+        *("types", "schedules", "queues", "limits", "ledger", "quarantine", "epoch", "due_receivers"),
     }
 )
-KEPT_EACH: Final = frozenset({"task", *VALUES, *INDICES, "parked_types", "wake", "leftover", "listener"})
+KEPT_EACH: Final = frozenset(
+    {"task", *VALUES, *INDICES, "parked_types", "wake", "leftover", "listener", "due_deliveries"}
+)
 PASSING: Final = frozenset({"watchdog", "patrol"})
 PASSING_EACH: Final = frozenset(
     {

@@ -173,10 +173,14 @@ class Keys:
         """list: entries that a group's handler could not handle, the newest first, as JSON, capped and with TTL."""
         return f"{self.prefix}parked_entries:{group}"
 
+    def due_deliveries(self, host: str) -> str:
+        """zset: what is to be delivered to one host, "task delivery", by the time at which to try next."""
+        return f"{self.prefix}due_deliveries:{host}"
+
     @property
-    def due_deliveries(self) -> str:
-        """zset: the callbacks to be delivered, "host task delivery", by the time at which to try next."""
-        return f"{self.prefix}due_deliveries"
+    def due_receivers(self) -> str:
+        """zset: the hosts for which deliveries wait, by the time of their turn."""
+        return f"{self.prefix}due_receivers"
 
     def alert(self, rule: str) -> str:
         """string with TTL: the entry for which an alert was sent last; while it is there, no other one is."""
@@ -312,7 +316,7 @@ def parking(queue: str, task_type: str) -> str:
 _BY_ID = (
     "task", *VALUES, "heartbeat", "tombstone", "leftover", "state",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
-    "rq_executions", "rq_commands", "deliveries",
+    "rq_executions", "rq_commands", "deliveries", "due_deliveries",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "settling", "retention", "leftovers", "types", "queues", "limits", "ledger",

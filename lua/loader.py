@@ -34,7 +34,7 @@ ALWAYS = ("transition", "dependents")
 
 SHARED = (
     *ALWAYS, "attempt", "person", "held", "batch", "claim_next", "look", "hand_over", "tickets", "awaited",
-    "invariants", "replay",
+    "invariants", "replay", "due",
 )  # fmt: skip
 """Parts that verbs build on."""
 

@@ -43,11 +43,11 @@ Fields = Mapping[str, str]
 BULK = ("params", "metadata", "callback", "depends_on", "checkpoint", "result", "error", "log")
 FOR_EVER = {
     *("history", "deadlines", "due", "settling", "retention", "ledger", "quarantine", "epoch", "blocked_cursor"),
-    *("types", "queues", "limits", "schedules", "leftovers", "due_deliveries"),
+    *("types", "queues", "limits", "schedules", "leftovers", "due_receivers"),
 }
 FOR_EVER_EACH = {
     *("task", "leftover", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"),
-    "listener",
+    *("listener", "due_deliveries"),
 }
 FOR_A_WHILE = {"watchdog", "patrol"}
 FOR_A_WHILE_EACH = {
@@ -125,7 +125,8 @@ class _Picture:
     leftovers: dict[str, Fields] = field(default_factory=dict)  # name -> record of a purged task
     leases: dict[str, str] = field(default_factory=dict)
     deliveries: dict[str, Fields] = field(default_factory=dict)  # id of a task -> records of its callback
-    due_deliveries: set[str] = field(default_factory=set)
+    due: dict[str, set[str]] = field(default_factory=dict)  # host -> what is to be delivered to it, "task delivery"
+    receivers: set[str] = field(default_factory=set)  # hosts that have a turn
     history: dict[str, Fields] = field(default_factory=dict)  # entry id -> fields, oldest first
     ledger: Fields = field(default_factory=dict)
     quarantine: Fields = field(default_factory=dict)
@@ -159,11 +160,9 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         picture.types[key] = kind
         if left == -1:
             picture.without_ttl.add(key)
-        of_no_tasks = key.startswith(keys.alert_window("")) or key == keys.due_deliveries
+        of_no_tasks = key.startswith((keys.alert_window(""), keys.due_deliveries(""))) or key == keys.due_receivers
         is_index = key.startswith(keys.prefix) and not of_no_tasks
-        if kind == "zset" and key == keys.due_deliveries:
-            picture.due_deliveries = set(redis.zrange(key, 0, -1))
-        elif kind == "zset" and is_index:  # rq's registries are rq's
+        if kind == "zset" and is_index:  # rq's registries are rq's
             picture.scores[key] = dict(redis.zrange(key, 0, -1, withscores=True))  # type: ignore[arg-type]
         if singles.get(key, kind) != kind:
             picture.damaged.append(f"c: {key} is a {kind}, not a {singles.pop(key)}")
@@ -175,7 +174,18 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
     picture.history = dict(redis.xrange(keys.history)) if keys.history in singles else {}
     picture.ledger = redis.hgetall(keys.ledger) if keys.ledger in singles else {}
     picture.quarantine = redis.hgetall(keys.quarantine) if keys.quarantine in singles else {}
+    _look_at_deliveries(picture, redis, keys)
     return picture
+
+
+def _look_at_deliveries(picture: _Picture, redis: Redis, keys: Keys) -> None:
+    indices = {key for key, kind in picture.types.items() if kind == "zset"}
+    if keys.due_receivers in indices:
+        picture.receivers = set(redis.zrange(keys.due_receivers, 0, -1))
+    for key in indices:
+        host = key.removeprefix(keys.due_deliveries(""))
+        if host != key:
+            picture.due[host] = set(redis.zrange(key, 0, -1))
 
 
 def _demanded(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> dict[str, float | None]:
@@ -375,7 +385,9 @@ def _allowed_keys(picture: _Picture, keys: Keys) -> Iterator[str]:
 
 def _delivered(picture: _Picture) -> Iterator[str]:
     """A callback's delivery has a time when it waits, and else none."""
-    due = {member.partition(" ")[2] for member in picture.due_deliveries}
+    if picture.receivers != picture.due.keys():
+        yield f"d: {picture.receivers} have a turn, and deliveries wait for {picture.due.keys()}"
+    due = {member for members in picture.due.values() for member in members}
     records = {f"{task} {name}": text for task, found in picture.deliveries.items() for name, text in found.items()}
     for name in due | records.keys():
         waits = name in records and json.loads(records[name])["state"] == "waiting"

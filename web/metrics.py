@@ -69,9 +69,9 @@ class _Numbers(Collector):
 
     def _deliveries(self) -> Iterator[Metric]:
         found = self._client.deliveries.overview()
-        waiting, late = "Callbacks that wait for a try.", "Those of them that nobody tries although it is time."
-        yield GaugeMetricFamily("ghostless_deliveries_waiting", waiting, value=found.waiting)
-        yield GaugeMetricFamily("ghostless_deliveries_late", late, value=found.late)
+        waiting, late = "Hosts for which callbacks wait.", "Those of them to which nobody sends although it is time."
+        yield GaugeMetricFamily("ghostless_callback_hosts_waiting", waiting, value=found.hosts)
+        yield GaugeMetricFamily("ghostless_callback_hosts_late", late, value=found.late)
 
 
 def _by(label: str, name: str, meaning: str, values: Mapping[str, float]) -> Metric:

@@ -67,6 +67,6 @@ def test_the_ends_of_tasks_are_told(fleet: Fleet, client: Client, receiver: Rece
     code, shown = run_command(*command, environment=fleet.surroundings)
     assert (0, "waiting") == (code, json.loads(shown)["deliveries"][0]["state"])
     _, shown = run_command("stats", environment=fleet.surroundings)
-    assert "2 deliveries wait" in shown
+    assert "deliveries wait for 2 hosts" in shown
     assert 1 == run_command("deliveries", "t1", "--redeliver", "1-1", environment=fleet.surroundings)[0]
     assert_clean(client, fleet, *ids, "slow")

@@ -31,6 +31,7 @@ from odd_receivers import acting, answers, is_silent
 from receiver import Receiver, receiving
 from redis import Redis
 from scripts.seeding import ID, Scene, finish, make_outdated, put, scene, submission
+from scripts.test_deliveries import make_due
 from standardwebhooks import Webhook
 
 SECRETS = ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD")
@@ -191,8 +192,7 @@ def test_a_further_try_has_the_same_id(stage: Scene, client: Client, receiver: R
     receiver.answers = [500]
     end(stage, client, receiver.url)
     run(lambda: last_try(client))
-    for member in stage.redis.zrange(stage.keys.due_deliveries, 0, -1):
-        stage.redis.zadd(stage.keys.due_deliveries, {member: 1})
+    make_due(stage)
     run(lambda: states(client) == ["delivered"])
     first, second = receiver.requests
     assert first[0]["webhook-id"] == second[0]["webhook-id"]
@@ -250,6 +250,15 @@ def test_a_receiver_that_hangs_holds_up_no_other(
         run(lambda: any(last_try(client, f"slow{number}") for number in range(deliverer.PLACES)))
 
 
+def test_many_ends_for_one_receiver(stage: Scene, client: Client, receiver: Receiver, run: Run) -> None:
+    """Each is told as soon as there is a place, and none waits for anything else."""
+    ids = [f"t{number}" for number in range(40)]
+    for task_id in ids:
+        end(stage, client, receiver.url, task_id)
+    run(lambda: states(client, *ids) == ["delivered"] * 40)
+    assert [] == audit(stage.redis, stage.keys, ids)
+
+
 def test_what_came_of_a_try_is_noted_once_redis_answers(
     stage: Scene, client: Client, receiver: Receiver, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,7 +304,7 @@ def test_deliveries_by_http(stage: Scene, client: Client, web: FlaskClient) -> N
     """They are listed, and told again; what is not there is 404."""
     end(stage, client, "https://example.com/hook")
     [listed] = client.deliveries_of(ID)
-    for each in client.deliveries.take(9, {})[0]:
+    for each in client.deliveries.take(9, {}):
         client.deliveries.note(each, *each.delivery.tried(replace_try(each.now()), 0, 0.5))
     answer = web.get(f"/api/tasks/{ID}/deliveries")
     [shown] = answer.json["deliveries"]
@@ -304,8 +313,8 @@ def test_deliveries_by_http(stage: Scene, client: Client, web: FlaskClient) -> N
     assert [(410, "")] == [(each["status"], each["error"]) for each in shown["tries"]]
     again = web.post(f"/api/tasks/{ID}/deliveries/{shown['id']}/redeliver", json={})
     assert (202, "waiting") == (again.status_code, again.json["state"])
-    assert 1 == client.deliveries.overview().waiting
-    assert {"waiting": 1, "late": 0} == web.get("/api/stats").json["deliveries"]
+    assert 1 == client.deliveries.overview().hosts
+    assert {"hosts": 1, "late": 0} == web.get("/api/stats").json["deliveries"]
     for method, path in (("get", "nobody/deliveries"), ("post", f"{ID}/deliveries/1-1/redeliver")):
         missing = getattr(web, method)(f"/api/tasks/{path}", **({"json": {}} if method == "post" else {}))
         assert (404, "application/problem+json") == (missing.status_code, missing.mimetype)
@@ -316,11 +325,11 @@ def test_deliveries_by_http(stage: Scene, client: Client, web: FlaskClient) -> N
 def test_what_nobody_delivers_is_told(stage: Scene, client: Client, web: FlaskClient) -> None:
     """Once it has been due for a minute: that no listener runs would be noticed by nobody else."""
     end(stage, client, "https://example.com/")
-    [(member, score)] = stage.redis.zrange(stage.keys.due_deliveries, 0, -1, withscores=True)
-    assert {"waiting": 1, "late": 0} == web.get("/api/stats").json["deliveries"]
-    stage.redis.zadd(stage.keys.due_deliveries, {member: score - 61_000})
-    assert {"waiting": 1, "late": 1} == web.get("/api/stats").json["deliveries"]
-    assert "ghostless_deliveries_late 1.0" in web.get("/metrics").text
+    [(host, score)] = stage.redis.zrange(stage.keys.due_receivers, 0, -1, withscores=True)
+    assert {"hosts": 1, "late": 0} == web.get("/api/stats").json["deliveries"]
+    stage.redis.zadd(stage.keys.due_receivers, {host: score - 61_000})
+    assert {"hosts": 1, "late": 1} == web.get("/api/stats").json["deliveries"]
+    assert "ghostless_callback_hosts_late 1.0" in web.get("/metrics").text
     assert "does a listener with GHOSTLESS_CALLBACK_SECRET run?" in str(client.deliveries.overview())
     doctor = Doctor(client.store)
     assert [] == list(doctor.audit())
@@ -330,17 +339,19 @@ def test_what_nobody_delivers_is_told(stage: Scene, client: Client, web: FlaskCl
 def test_the_doctor_finds_a_delivery_that_nobody_would_make(stage: Scene, client: Client) -> None:
     """Its place was lost; with a repair it has one again. What is no record is named."""
     end(stage, client, "https://example.com/")
-    stage.redis.delete(stage.keys.due_deliveries)
-    [problem] = Doctor(client.store).audit()
-    assert ("d", ID, "repairable") == (problem.rule, problem.task_id, problem.outcome)
-    assert ["repaired"] == [each.outcome for each in Doctor(client.store, "tester").audit()]
+    due = stage.keys.due_deliveries("example.com")
+    for lost in ([due], [stage.keys.due_receivers], [due, stage.keys.due_receivers]):
+        stage.redis.delete(*lost)
+        [problem] = Doctor(client.store).audit()
+        assert ("d", ID, "repairable") == (problem.rule, problem.task_id, problem.outcome)
+        assert ["repaired"] == [each.outcome for each in Doctor(client.store, "tester").audit()]
     assert [] == list(Doctor(client.store).audit())
-    assert 1 == client.deliveries.overview().waiting
+    assert 1 == client.deliveries.overview().hosts
     stage.redis.hset(stage.keys.deliveries(ID), "1-1", "nonsense")
     assert ["kept"] == [each.outcome for each in Doctor(client.store).audit()]
-    stage.redis.delete(stage.keys.deliveries(ID), stage.keys.due_deliveries)
+    stage.redis.delete(stage.keys.deliveries(ID), due, stage.keys.due_receivers)
     stage.redis.set(stage.keys.deliveries(ID), "x", ex=60)
-    stage.redis.set(stage.keys.due_deliveries, "x")
+    stage.redis.set(stage.keys.due_receivers, "x")
     assert ["kept", "kept"] == [each.outcome for each in Doctor(client.store).audit()]
 
 

@@ -1,5 +1,6 @@
 """Which ended tasks are to be told of, which deliveries are handed out, and what their records say."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -76,7 +77,7 @@ def end(stage: Scene, client: Client, number: int = 1, host: str = "example.com"
 
 def take(deliveries: Deliveries, most: int = 99, **under_way: int) -> list[Taken]:
     """Take what is due."""
-    return deliveries.take(most, under_way)[0]
+    return deliveries.take(most, under_way)
 
 
 def tell(deliveries: Deliveries, taken: Taken, outcome: Try = FAILED, fraction: float = 0.5) -> bool:
@@ -86,8 +87,10 @@ def tell(deliveries: Deliveries, taken: Taken, outcome: Try = FAILED, fraction: 
 
 def make_due(stage: Scene) -> None:
     """Let the time of every delivery have come."""
-    for member in stage.redis.zrange(stage.keys.due_deliveries, 0, -1):
-        stage.redis.zadd(stage.keys.due_deliveries, {member: 1})
+    for host in stage.redis.zrange(stage.keys.due_receivers, 0, -1):
+        stage.redis.zadd(stage.keys.due_receivers, {host: 1})
+        for member in stage.redis.zrange(stage.keys.due_deliveries(host), 0, -1):
+            stage.redis.zadd(stage.keys.due_deliveries(host), {member: 1})
 
 
 @pytest.mark.parametrize("state", sorted(FINAL))
@@ -142,9 +145,8 @@ def test_planning_again_changes_nothing(stage: Scene, client: Client, deliveries
     deliveries.plan(taken.delivery.entry)
     tell(deliveries, taken, Try(0, 1, 200))
     deliveries.plan(taken.delivery.entry)
-    assert {stage.keys.deliveries("example-com0"), stage.keys.due_deliveries} == difference(
-        before, snapshot(stage.redis)
-    ).keys()
+    names = {stage.keys.deliveries("example-com0"), stage.keys.due_deliveries("example.com"), stage.keys.due_receivers}
+    assert names == difference(before, snapshot(stage.redis)).keys()
     assert [] == take(deliveries)
 
 
@@ -189,15 +191,22 @@ def test_no_host_gets_more_than_its_share(stage: Scene, client: Client, deliveri
     """What is under way counts; the others have their turn, however much waits for the one that hangs."""
     end(stage, client, 130, "hangs.example")
     end(stage, client, 2, "other.example")
-    first, more = deliveries.take(16, {"hangs.example": SHARE - 1})
-    assert (["hangs.example"], True) == ([each.delivery.receiver.host for each in first], more)
-    second, more = deliveries.take(16, {"hangs.example": SHARE})
-    assert (["other.example"] * 2, False) == ([each.delivery.receiver.host for each in second], more)
-    assert [] == take(deliveries)  # what had no place is looked at again a little later
-    assert 132 == deliveries.overview().waiting
-    make_due(stage)
+    assert {"hangs.example": 1, "other.example": 2} == _hosts(deliveries.take(16, {"hangs.example": SHARE - 1}))
+    assert {} == _hosts(deliveries.take(16, {"hangs.example": SHARE}))
     assert {"hangs.example": SHARE} == _hosts(take(deliveries, 16))
-    assert {"other.example": 2} == _hosts(deliveries.take(16, {"hangs.example": SHARE})[0])
+    assert 2 == deliveries.overview().hosts
+
+
+def test_hosts_take_turns(stage: Scene, client: Client, deliveries: Deliveries) -> None:
+    """Where there is one place only, what waits for one comes not before what waits for others, be it ever so old."""
+    end(stage, client, 5, "a.example")
+    end(stage, client, 2, "b.example")
+    stage.redis.zadd(stage.keys.due_receivers, {"a.example": 1, "b.example": 2})
+    served: list[str] = []
+    for _ in range(4):
+        served += [each.delivery.receiver.host for each in take(deliveries, 1)]
+        time.sleep(0.002)  # a turn is a time in ms
+    assert ["a.example", "b.example"] * 2 == served
 
 
 def _hosts(taken: list[Taken]) -> dict[str, int]:
@@ -254,7 +263,7 @@ def test_what_waits_for_long_can_be_asked_for_now(stage: Scene, client: Client, 
 def test_a_place_that_was_lost_is_found_again_by_asking(stage: Scene, client: Client, deliveries: Deliveries) -> None:
     """A delivery that waits and that nothing would hand out any more."""
     end(stage, client)
-    stage.redis.delete(stage.keys.due_deliveries)
+    stage.redis.delete(stage.keys.due_deliveries("example.com"))
     [listed] = client.deliveries_of("example-com0")
     assert listed.next_at is None
     deliveries.redeliver("example-com0", listed.delivery.id)
@@ -276,7 +285,7 @@ def test_a_purged_task_is_told_of_all_the_same(stage: Scene, client: Client, del
 
 def damages(stage: Scene) -> Iterator[str]:
     """Damage the delivery of a task in one way after the other; yield what is then told."""
-    name, due = stage.keys.deliveries("example-com0"), stage.keys.due_deliveries
+    name, due = stage.keys.deliveries("example-com0"), stage.keys.due_deliveries("example.com")
     [(field, record)] = stage.redis.hgetall(name).items()
     for text in ("", "{}", record.replace("https", "ftp"), record.replace(f'"{field}"', '"one-1"'), record[:-9]):
         stage.redis.hset(name, field, text)
@@ -284,9 +293,10 @@ def damages(stage: Scene) -> Iterator[str]:
     stage.redis.delete(name)
     yield "deliveries that have a record"
     stage.redis.set(name, "of another type")
-    yield f"{name}: expected hash"
-    stage.redis.zadd(due, {"nonsense": 2})
-    yield "host, task and delivery"
+    yield "deliveries that have a record"
+    stage.redis.delete(name, due)
+    stage.redis.set(due, "of another type")
+    yield f"{due}: expected zset"
 
 
 def test_what_is_damaged_holds_up_no_other(
@@ -294,16 +304,17 @@ def test_what_is_damaged_holds_up_no_other(
 ) -> None:
     """It is told once, and not looked at again."""
     end(stage, client)
-    members = stage.redis.zrange(stage.keys.due_deliveries, 0, -1)
+    due = stage.keys.due_deliveries("example.com")
+    members = stage.redis.zrange(due, 0, -1)
     for told in damages(stage):
         caplog.clear()
-        if "nonsense" not in stage.redis.zrange(stage.keys.due_deliveries, 0, -1):
-            stage.redis.zadd(stage.keys.due_deliveries, dict.fromkeys(members, 1))
+        stage.redis.zadd(stage.keys.due_receivers, {"example.com": 1})
+        if stage.redis.type(due) != "string":
+            stage.redis.zadd(due, dict.fromkeys(members, 1))
         end(stage, client, 1, "sound.example")
         assert {"sound.example"} >= _hosts(take(deliveries)).keys()
         assert told in caplog.text
         caplog.clear()
-        make_due(stage)
         take(deliveries)
         assert "" == caplog.text
 
@@ -316,7 +327,8 @@ def test_a_wrong_type_is_named_and_nothing_is_written(redis: Redis, kind: str) -
     client.listeners.create(CALLBACKS)
     end(stage, client)
     [taken] = take(client.deliveries)
-    for name in (stage.keys.due_deliveries, stage.keys.deliveries("example-com0")):
+    due = stage.keys.due_deliveries("example.com")
+    for name in (due, stage.keys.due_receivers, stage.keys.deliveries("example-com0")):
         held = redis.dump(name)
         redis.delete(name)
         redis.set(name, "x") if kind == "string" else redis.rpush(name, "x")
@@ -324,7 +336,7 @@ def test_a_wrong_type_is_named_and_nothing_is_written(redis: Redis, kind: str) -
         calls = [lambda: tell(client.deliveries, taken), lambda: client.deliveries.plan(taken.delivery.entry)]
         calls += [lambda: client.deliveries.redeliver("example-com0", taken.delivery.id)]
         for call in calls:
-            with pytest.raises(CorruptRecord, match="damaged data"):
+            with pytest.raises(CorruptRecord, match=f"{name}: expected"):
                 call()
         assert {} == difference(before, snapshot(redis))
         redis.delete(name)
@@ -362,7 +374,7 @@ def test_an_answer_that_ends_it(stage: Scene, client: Client, deliveries: Delive
     end(stage, client)
     tell(deliveries, take(deliveries)[0], Try(0, 1, status))
     assert state == listed_of(client, "example-com0").delivery.state
-    assert 0 == deliveries.overview().waiting
+    assert 0 == deliveries.overview().hosts
 
 
 def test_an_invalid_url_is_refused_by_the_client(client: Client, stage: Scene) -> None:

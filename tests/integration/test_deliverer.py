@@ -14,9 +14,11 @@ from ipaddress import ip_network
 
 import pytest
 from audit import audit
+from click.testing import CliRunner
 from flask.testing import FlaskClient
 from ghostless.jobs import callbacks, deliverer, posting
 from ghostless.jobs.callbacks import plan
+from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
 from ghostless.jobs.deliverer import Deliverer
 from ghostless.jobs.deliveries import SHARE, Deliveries, Listed
@@ -374,3 +376,23 @@ def test_a_submit_with_a_callback_by_http(web: FlaskClient, client: Client, redi
     assert "https://example.com/" == redis.get(client.store.keys.callback("t7"))
     assert 409 == web.post("/api/tasks", json=body | {"callback_url": "https://example.org/"}).status_code
     assert 409 == web.post("/api/tasks", json=body | {"callback_url": None}).status_code
+
+
+@pytest.mark.usefixtures("web")  # which publishes the type
+def test_a_callback_by_command(client: Client, redis: Redis, settings: Settings) -> None:
+    """It is submitted with its task; what is told of a task is listed, and an unknown task named."""
+
+    def command(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(main, ["--redis-url", settings.redis_url, *arguments])
+        return result.exit_code, result.output
+
+    url = "https://example.com/"
+    assert 0 == command("submit", "work", "--id", "t8", "--callback-url", url)[0]
+    assert url == redis.get(client.store.keys.callback("t8"))
+    assert (0, "nothing is told of it, or not yet\n") == command("deliveries", "t8")
+    client.cancel("t8")
+    plan(client.history("t8")[-1], client)
+    code, shown = command("deliveries", "t8")
+    assert (0, True) == (code, "task.cancelled" in shown and "https://example.com" in shown)
+    assert 1 == command("deliveries", "nobody")[0]
+    assert 1 == command("submit", "work", "--callback-url", "http://example.com/")[0]

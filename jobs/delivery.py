@@ -116,11 +116,11 @@ class Delivery:
         """Read the stored form. Raises CorruptRecord."""
         try:
             delivery = _JSON.validate_json(text)
+            Receiver.parse(delivery.url)
             if not 0 < delivery.entry.at < LAST_MOMENT:
                 raise ValueError(f"nothing ends at {shown(delivery.id)}")
         except ValueError as error:
             raise CorruptRecord(f"a delivery: {' '.join(str(error).split())}") from error
-        _ = delivery.receiver
         return delivery
 
     def to_dict(self, next_at: int | None) -> dict[str, Any]:

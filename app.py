@@ -8,7 +8,20 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from .jobs.client import Client
 from .jobs.settings import Settings
-from .web import bulk, events, guards, health, metrics, openapi, overview, problems, publishing, tasks, work
+from .web import (
+    bulk,
+    deliveries,
+    events,
+    guards,
+    health,
+    metrics,
+    openapi,
+    overview,
+    problems,
+    publishing,
+    tasks,
+    work,
+)  # fmt: skip
 from .web.desk import Desk
 from .web.limits import Limits
 
@@ -37,7 +50,7 @@ def create_app(
     guards.install(app, local_only=local_only)
     problems.install(app)
     metrics.Traffic.install(app)
-    for module in (tasks, bulk, work, publishing, events, overview, health, metrics, openapi):
+    for module in (tasks, bulk, deliveries, work, publishing, events, overview, health, metrics, openapi):
         app.register_blueprint(module.routes)
     if proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=proxies)

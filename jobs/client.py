@@ -12,6 +12,7 @@ from .bulk_actions import BulkActions
 from .catalog import Catalog, PublishedType
 from .circumstances import Circumstances, circumstances
 from .connection import connect
+from .deliveries import Deliveries, Listed
 from .diary import WorkerEvent, worker_events
 from .errors import Fault, GhostlessError, IllegalMove, InvalidTask, QueueNotFound, TaskConflict
 from .explanation import Explanation, explain
@@ -32,6 +33,10 @@ MESSAGE_LIMIT = 2048
 
 SUBMIT_TOGETHER = 100
 """Tasks that a bulk submit sends in one round trip."""
+
+
+UNSERVED = "nobody delivers callbacks; start a listener with GHOSTLESS_CALLBACK_SECRET first: ghostless listener"
+"""Said of a task whose ends are to be told while no listener has ever told any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ class Client:
 
     def submit_request(self, request: Request, actor: str = "client") -> Submitted:
         """Accept a task that is described by a request; see `submit`."""
-        submission = request.checked(actor, self._catalog.check)
+        submission = self._checked(request, actor)
         return _accepted(submission, self.store.submit(submission))
 
     def submit_many(self, requests: Sequence[Request], actor: str = "client") -> list[Submitted | GhostlessError]:
@@ -76,7 +81,7 @@ class Client:
 
         Raises InvalidTask and the like for the first request that is wrong; what Redis says of each is in its place.
         """
-        submissions = [request.checked(actor, self._catalog.check) for request in requests]
+        submissions = [self._checked(request, actor) for request in requests]
         accepted: list[Submitted | GhostlessError] = []
         for start in range(0, len(submissions), SUBMIT_TOGETHER):
             accepted += self._submit_together(submissions[start : start + SUBMIT_TOGETHER])
@@ -88,7 +93,10 @@ class Client:
 
     def check(self, request: Request) -> None:
         """Check a request as a submit does, and store nothing. Raises InvalidTask, UnknownTaskType, TooLarge."""
-        request.checked("", self._catalog.check)
+        self._checked(request, "")
+
+    def _checked(self, request: Request, actor: str) -> Submission:
+        return request.checked(actor, self._catalog.check, self.settings.callback_networks)
 
     def types(self) -> dict[str, PublishedType]:
         """Return every task type that workers published."""
@@ -146,6 +154,11 @@ class Client:
         """The groups in which listeners read the history."""
         return Groups(self.store.redis, self.settings)
 
+    @property
+    def deliveries(self) -> Deliveries:
+        """What is told to the callbacks of ended tasks, and what became of it."""
+        return Deliveries(self.store.redis, self.store.keys, self.store.scripts)
+
     # Following
 
     def get(self, task_id: str) -> Task:
@@ -163,6 +176,13 @@ class Client:
     def explain(self, task_id: str) -> Explanation:
         """Say why a task is where it is, what happens next and when. Raises TaskNotFound, CorruptRecord."""
         return explain(self.look_around(task_id))
+
+    def deliveries_of(self, task_id: str) -> list[Listed]:
+        """Return what is told to a task's callback, the oldest first. Raises TaskNotFound, CorruptRecord."""
+        found = self.deliveries.of_task(task_id)
+        if not found:
+            self.reads.task(task_id)
+        return found
 
     def log(self, task_id: str) -> list[str]:
         """Return the last lines that a task's handler printed or logged, oldest first. Raises TaskNotFound."""
@@ -223,6 +243,8 @@ class Client:
 def _accepted(submission: Submission, answer: Answer) -> Submitted:
     if answer.word == "unknown":
         raise InvalidTask([Fault("depends_on", f"no task has the id {task_id!r}") for task_id in answer.unknown])
+    if answer.word == "unserved":
+        raise InvalidTask([Fault("callback_url", UNSERVED)])
     if answer.word in ("conflict", "purged"):
         by_key = answer.task_id != submission.task_id
         raise TaskConflict(

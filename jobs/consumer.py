@@ -52,11 +52,14 @@ class Consumer:
         """Let the group begin after the entry `start`, if there is none; tell whether it is new. Raises RedisFull."""
         return self._groups.create(self.group, start)
 
-    def listen(self, wanted: Sequence[str], limit: int) -> Heard | None:
-        """Return what there is to handle, at most `limit` entries; None when there is no such group."""
+    def listen(self, wanted: Sequence[str], limit: int, needed: str = "") -> Heard | None:
+        """Return what there is to handle, at most `limit` entries; None when there is no such group.
+
+        With `needed` only entries of tasks that have a value of this kind, of those of `lua.loader.VALUES`.
+        """
         names = [self._keys.history, self._keys.listener(self.group)]
         most = min(limit, LOOKED_AT)
-        word, *reply = self._scripts.call("listen", names, (self.group, self.name, most, self._lease, *wanted))
+        word, *reply = self._scripts.call("listen", names, (self.group, self.name, most, self._lease, needed, *wanted))
         if word == "missing":
             return None
         end, *rows = reply

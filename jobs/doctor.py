@@ -12,6 +12,7 @@ from typing import Any, cast
 from ..lua.loader import VALUES
 from ..statemachine import STORED, State, graph
 from .batches import TOGETHER, ask_each, batches, members, raw
+from .deliveries import Deliveries, Overview
 from .errors import CorruptRecord
 from .inventory import INDICES, Life, Place, place_of
 from .keys import parking
@@ -66,7 +67,9 @@ class Doctor:
     def __init__(self, store: Store, actor: str = "") -> None:
         self.store, self.redis, self.keys, self.actor = store, store.redis, store.keys, actor
         self.tasks = self.entries = 0  # seen by the audit
+        self.deliveries = Overview(0, 0)  # of callbacks, seen too
         self._reads, self._upkeep, self._tickets = Reads(store.redis, store.keys), Upkeep(store), Tickets(store, actor)
+        self._callbacks = Deliveries(store.redis, store.keys, store.scripts)
         self._indices: set[str] = set()
         self._queues: set[str] = set()
         self._remains: dict[str, set[str]] = defaultdict(set)  # id of a task without a record -> keys that speak of it
@@ -86,7 +89,7 @@ class Doctor:
         told: set[str] = set()
         phases = (
             *(self._table, self._stored, self._listed, self._empty_parkings, self._history, self._ticketed),
-            *(self._lost, self._ledger, self._quarantined),
+            *(self._lost, self._ledger, self._quarantined, self._delivered),
         )
         for phase in phases:
             for problem in self._spared(phase):
@@ -119,6 +122,7 @@ class Doctor:
             yield from self._compared(tasks)
             owned = {place.id for place in places.values() if place.family in (*VALUES, "heartbeat")}
             yield from self._compared(self._missing(sorted(owned)))
+            yield from self._undelivered(place.id for place in places.values() if place.family == "deliveries")
 
     def _scan(self) -> Iterator[str]:
         with translated():
@@ -292,6 +296,21 @@ class Doctor:
         if task_id not in self._remains:  # else it was told, and noted by this audit
             outcome = "kept" if not is_settled else "removed" if self.actor else "remains"
             yield Problem("c", task_id, f"it was taken out of {index}: {wrong}", outcome)
+
+    # Callbacks
+
+    def _undelivered(self, task_ids: Iterable[str]) -> Iterator[Problem]:
+        for task_id in task_ids:
+            yield from self._spared(lambda task_id=task_id: self._undelivered_of(task_id))
+
+    def _undelivered_of(self, task_id: str) -> Iterator[Problem]:
+        for delivery_id in self._callbacks.stranded(task_id, repairs=bool(self.actor)):
+            what = f"its delivery {delivery_id} waits, and nothing will make it"
+            yield Problem("d", task_id, what, "repaired" if self.actor else "repairable")
+
+    def _delivered(self) -> Iterator[Problem]:
+        self.deliveries = self._callbacks.overview()
+        yield from ()
 
 
 def _fits(place: Place, record: Any) -> bool:

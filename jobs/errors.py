@@ -163,6 +163,14 @@ class GroupNotFound(GhostlessError):
         super().__init__(f"no listener reads the history as {group!r}; {others}")
 
 
+class DeliveryNotFound(GhostlessError):
+    """No delivery of the task has this id, or its record was kept long enough."""
+
+    def __init__(self, task_id: str, delivery_id: str) -> None:
+        self.task_id, self.delivery_id = task_id, delivery_id
+        super().__init__(f"task {task_id} has no delivery {delivery_id!r}; `ghostless deliveries {task_id}` lists them")
+
+
 class UnknownTaskType(GhostlessError):
     """Nobody published this task type."""
 

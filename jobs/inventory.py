@@ -13,15 +13,17 @@ KEPT: Final = frozenset(
     {
         *("history", "deadlines", "due", "settling", "retention", "leftovers", "blocked_cursor"),
         *("types", "schedules", "queues", "limits", "ledger", "quarantine", "epoch"),
-        *("bulks", "bulks_running"),
+        *("bulks", "bulks_running", "due_receivers"),
     }
 )
-KEPT_EACH: Final = frozenset({"task", *VALUES, *INDICES, "parked_types", "wake", "leftover", "listener"})
+KEPT_EACH: Final = frozenset(
+    {"task", *VALUES, *INDICES, "parked_types", "wake", "leftover", "listener", "due_deliveries"}
+)
 PASSING: Final = frozenset({"watchdog", "patrol", "http_workers"})
 PASSING_EACH: Final = frozenset(
     {
         *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
-        *("http_worker", "bulk", "bulk_ids"),
+        *("http_worker", "bulk", "bulk_ids", "deliveries"),
     }
 )
 

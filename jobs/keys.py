@@ -12,6 +12,9 @@ from .rq_keys import INTERMEDIATE_SUFFIX, QUEUES, WORKER_RECORD, RqKeys
 ARCHIVE_DEMAND = "archive"
 """The field of `Keys.limits` that is there while no task may be purged before it was archived."""
 
+CALLBACKS = "callbacks:plan"
+"""The group in which listeners read which tasks with a callback ended; there while somebody delivers callbacks."""
+
 BEAT = "beat:"
 """Before the name of a consumer in `Keys.listener`: the field that tells when it last asked, in ms."""
 
@@ -35,6 +38,10 @@ class Keys(RqKeys):
     def metadata(self, task_id: str) -> str:
         """string: the submitter's own data as JSON, when there is any."""
         return f"{self.prefix}metadata:{task_id}"
+
+    def callback(self, task_id: str) -> str:
+        """string: the URL to which each of its ends is told, when there is one."""
+        return f"{self.prefix}callback:{task_id}"
 
     def depends_on(self, task_id: str) -> str:
         """string: the ids of the tasks it depends on as a JSON list, when there are any."""
@@ -75,6 +82,10 @@ class Keys(RqKeys):
     def leftover(self, name: str) -> str:
         """hash: a purged task's record, as long as entries of its history are left to delete."""
         return f"{self.prefix}leftover:{name}"
+
+    def deliveries(self, task_id: str) -> str:
+        """hash: the deliveries of a task's callback, also of a purged one, by id, as JSON, with TTL."""
+        return f"{self.prefix}deliveries:{task_id}"
 
     # Indices over tasks
 
@@ -179,6 +190,15 @@ class Keys(RqKeys):
         """list: entries that a group's handler could not handle, the newest first, as JSON, capped and with TTL."""
         return f"{self.prefix}parked_entries:{group}"
 
+    def due_deliveries(self, host: str) -> str:
+        """zset: what is to be delivered to one host, "task delivery", by the time at which to try next."""
+        return f"{self.prefix}due_deliveries:{host}"
+
+    @property
+    def due_receivers(self) -> str:
+        """zset: the hosts for which deliveries wait, by the time of their turn."""
+        return f"{self.prefix}due_receivers"
+
     def alert(self, rule: str) -> str:
         """string with TTL: the entry for which an alert was sent last; while it is there, no other one is."""
         return f"{self.prefix}alert:{rule}"
@@ -256,7 +276,7 @@ def parking(queue: str, task_type: str) -> str:
 _BY_ID = (
     "task", *VALUES, "heartbeat", "tombstone", "leftover", "state",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
-    "rq_executions", "rq_commands", "bulk", "bulk_ids",
+    "rq_executions", "rq_commands", "bulk", "bulk_ids", "deliveries", "due_deliveries",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "settling", "retention", "leftovers", "types", "queues", "limits", "ledger",
@@ -274,5 +294,6 @@ def script_names(keys: Keys) -> dict[str, str]:
         "worker_record": WORKER_RECORD,
         "archive_demand": ARCHIVE_DEMAND,
         "beat": BEAT,
+        "callback_listener": keys.listener(CALLBACKS),
         "rq_intermediate_suffix": INTERMEDIATE_SUFFIX,
     }

@@ -112,7 +112,7 @@ class Lane:
         if not room:
             return False
         asked_at = time.monotonic()
-        heard = self._consumer.listen(self._subscription.wanted, room)
+        heard = self._consumer.listen(self._subscription.wanted, room, self._subscription.needed)
         if heard is None:
             self._begin_anew()
             return False

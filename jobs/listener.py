@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from .connection import connect
 from .consumer import Consumer
+from .deliverer import Deliverer
 from .groups import BEGINNING, Groups
 from .handler_process import HandlerProcess
 from .lane import Lane
@@ -24,7 +25,7 @@ log = logging.getLogger("ghostless.listener")
 
 
 def run_listener(settings: Settings, subscriptions: Mapping[str, Subscription], stop: threading.Event) -> None:
-    """Deliver to the subscriptions, by the names of their groups, until `stop` is set.
+    """Deliver to the subscriptions, by the names of their groups, and callbacks, until `stop` is set.
 
     Groups that do not exist yet begin with what happens from now on. Raises RedisUnavailable, RedisFull for that.
     """
@@ -38,7 +39,10 @@ def run_listener(settings: Settings, subscriptions: Mapping[str, Subscription], 
         process = HandlerProcess(subscription, settings)
         return Lane(consumer, process, settings, stop, starts.get(group, BEGINNING))
 
-    threads = [threading.Thread(target=lane(*each).run) for each in subscriptions.items()]
+    duties = [lane(*each).run for each in subscriptions.items()]
+    if settings.callback_secret:
+        duties.append(Deliverer.of(settings, stop).run)
+    threads = [threading.Thread(target=duty) for duty in duties]
     for thread in threads:
         thread.start()
     for thread in threads:

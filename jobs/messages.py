@@ -11,7 +11,9 @@ from .model import Task
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a script said: `moved`, `already`, `refused`, `stale`, `conflict`, `purged`, `missing` or `unknown`."""
+    """What a script said: `moved`, `already`, `refused`, `stale`, `conflict`, `purged`, `missing`, `unknown` or
+    `unserved`.
+    """
 
     word: str
     task_id: str
@@ -51,6 +53,7 @@ class Submission:
     idempotency_key: str = ""
     actor: str = "client"
     depends_on: tuple[str, ...] = ()
+    callback_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)

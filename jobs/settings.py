@@ -1,10 +1,13 @@
 """All settings: one frozen object, filled from the environment, with its defaults in sight."""
 
+import base64
+import binascii
 import math
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -51,6 +54,8 @@ class Settings:
     alert_webhook: str = ""  # where alerts are sent as a POST of JSON
     alert_timeouts: int = 10  # more events TIMEOUT than this within the window are an alert
     alert_window: float = 300.0  # in which they are counted, and after which there may be another alert
+    callback_secret: tuple[str, ...] = ()  # secrets that callbacks are signed with, the newest first
+    callback_networks: tuple[IPv4Network | IPv6Network, ...] = ()  # of one's own, to which callbacks may go as well
     allow_eviction: bool = False  # whether to start on a Redis that evicts keys when its memory is short
 
     @property
@@ -167,6 +172,28 @@ def _webhook(name: str, text: str) -> str:
     return text
 
 
+def _secrets(name: str, text: str) -> tuple[str, ...]:
+    secrets = tuple(text.split())
+    if not all(map(_is_secret, secrets)):
+        raise InvalidSetting(name, "whsec_ and then 24 to 64 bytes in base64; several are separated by blanks", _SECRET)
+    return secrets
+
+
+def _is_secret(text: str) -> bool:
+    try:
+        key = base64.b64decode(text.removeprefix("whsec_"), validate=True)
+    except binascii.Error:
+        return False
+    return text.startswith("whsec_") and 24 <= len(key) <= 64
+
+
+def _networks(name: str, text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        return tuple(ip_network(part) for part in text.split())
+    except ValueError as error:
+        raise InvalidSetting(name, "networks like 10.20.0.0/16, separated by blanks", text) from error
+
+
 def _is_http(text: str) -> bool:
     try:
         parts = urlsplit(text)
@@ -183,7 +210,7 @@ def _folder(name: str, text: str) -> str:
 
 
 _SECRET = "something else"
-"""Said of an address that is not shown, since whoever knows it can use it."""
+"""Said of a secret, or an address, that is not shown, since whoever knows it can use it."""
 
 _WEEK, _YEAR = 604_800.0, 31_536_000.0
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -213,5 +240,7 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "alert_webhook": _webhook,
     "alert_timeouts": _count,
     "alert_window": _seconds(1, _WEEK),
+    "callback_secret": _secrets,
+    "callback_networks": _networks,
     "allow_eviction": _flag,
 }

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ..statemachine import Policy
-from . import bounds
+from . import bounds, receivers
 from .bounds import Bounds
 from .catalog import PublishedType
 from .errors import Fault, InvalidTask
 from .messages import Submission
 from .names import ID, NAME
+from .receivers import Network
 from .values import InvalidValue, shown, to_json
 
 MOST_DEPENDENCIES = 100
@@ -42,10 +43,18 @@ class Request:
     metadata: Any = None
     idempotency_key: str | None = None
     depends_on: Sequence[str] = ()
+    callback_url: str | None = None  # where each end of the task is told to
 
-    def checked(self, actor: str, find_type: Callable[[str, object], PublishedType]) -> Submission:
-        """Return what the store takes. Raises InvalidTask, TooLarge, UnknownTaskType or InvalidParams."""
+    def checked(
+        self, actor: str, find_type: Callable[[str, object], PublishedType], networks: Sequence[Network] = ()
+    ) -> Submission:
+        """Return what the store takes; `networks` are those of one's own, to which callbacks may go.
+
+        Raises InvalidTask, TooLarge, UnknownTaskType or InvalidParams.
+        """
         faults = [Fault(field, message) for field, message in self._faults() if message]
+        wrong_url = "" if self.callback_url is None else receivers.fault(self.callback_url, networks)
+        faults += [Fault("callback_url", wrong_url)] if wrong_url else []
         if faults:
             raise InvalidTask(faults)
         params_json = _json("params", self.params)
@@ -57,7 +66,7 @@ class Request:
             queue=self.queue or kind.queue,
             policy=self._policy(kind),
             params_json=params_json,
-            fingerprint=_fingerprint(self.type, params_json, depends_on),
+            fingerprint=_fingerprint(self.type, params_json, depends_on, self.callback_url),
             owner=self.owner or "",
             metadata_json="" if self.metadata is None else _json("metadata", self.metadata),
             delay=round((self.delay or 0) * 1000),
@@ -65,6 +74,7 @@ class Request:
             idempotency_key=self.idempotency_key or "",
             actor=actor,
             depends_on=depends_on,
+            callback_url=self.callback_url or "",
         )
 
     def _faults(self) -> list[tuple[str, str]]:
@@ -134,8 +144,9 @@ def _json(what: str, value: object) -> str:
         raise InvalidTask([Fault(error.name, f"expected {error.expected}, got {error.got}")]) from error
 
 
-def _fingerprint(task_type: str, params_json: str, depends_on: Sequence[str]) -> str:
+def _fingerprint(task_type: str, params_json: str, depends_on: Sequence[str], callback_url: str | None) -> str:
     wanted = [task_type, json.loads(params_json), *([sorted(depends_on)] if depends_on else [])]
+    wanted += [{"callback_url": callback_url}] if callback_url else []
     same_order = json.dumps(wanted, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(same_order.encode(), digest_size=16).hexdigest()
 

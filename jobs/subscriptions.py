@@ -22,7 +22,8 @@ RECORDED: Final = frozenset(Event) - UNRECORDED
 class Subscription:
     """A handler with the entries that it wants: those of some events, and those that bring a task to rest in a state.
 
-    `timeout` is the longest run of one try, in seconds.
+    `timeout` is the longest run of one try, in seconds. With `needed` only entries of tasks are wanted that have a
+    value of this kind.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Subscription:
     wanted: tuple[str, ...]
     retries: int
     timeout: float
+    needed: str = ""
 
     def handler(self) -> Callable[..., object]:
         """Import the module and return the function. Raises whatever the module raises."""

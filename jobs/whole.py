@@ -10,7 +10,7 @@ from .model import Entry, Task
 from .reads import BULKY, Reads, entry_ids
 from .scripts import milliseconds, translated
 
-VALUES = (*BULKY, "checkpoint")
+VALUES = (*BULKY, "checkpoint", "callback")
 """What is kept of a task as text beside its record."""
 
 
@@ -41,9 +41,10 @@ class Whole:
         if str(len(self.entries)) != self.fields.get("entries"):
             raise CorruptRecord(f"task {self.id}: {len(self.entries)} of its history entries are there")
         values = dict(self.values)
-        checkpoint = values.pop("checkpoint")
+        checkpoint, callback = values.pop("checkpoint"), values.pop("callback")
         return {
             "task": Task.from_fields(self.id, self.fields, values).to_dict(),
+            "callback_url": callback,
             "checkpoint": None if checkpoint is None else json.loads(checkpoint),
             "log": self.log,
             "history": [Entry.from_fields(*entry).to_dict() for entry in self.entries],

@@ -4,15 +4,16 @@
 -- KEYS[1] stream  history   KEYS[2] hash    listener:{group}
 -- ARGV[1] group   ARGV[2] consumer   ARGV[3] entries looked at, at most
 -- ARGV[4] lease, ms: an entry that its consumer did not renew for so long is another's
--- ARGV[5..n] events, and states in which a task comes to rest
+-- ARGV[5] kind of value that a task must have to be of interest, or ""
+-- ARGV[6..n] events, and states in which a task comes to rest
 -- returns missing, when there is no such group; caught_up | more, then the end of the history, then for each entry
 --   its id, how often it was handed out, its fields
 -- appends nothing
 
 local history, account = KEYS[1], KEYS[2]
-local group, consumer, limit, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local group, consumer, limit, lease, needed = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local wanted = {}
-for index = 5, #ARGV do wanted[ARGV[index]] = true end
+for index = 6, #ARGV do wanted[ARGV[index]] = true end
 
 local function named(flat)
   local values = {}
@@ -37,8 +38,9 @@ local function passes_through(id, entry)
 end
 
 local function is_wanted(id, entry)
-  if wanted[entry.event] then return true end
-  return wanted[entry.to] and entry.from ~= entry.to and not passes_through(id, entry)
+  local is_named = wanted[entry.event]
+    or wanted[entry.to] and entry.from ~= entry.to and not passes_through(id, entry)
+  return is_named and (needed == "" or redis.call("EXISTS", key[needed] .. (entry.task or "")) == 1)
 end
 
 local missed, handed = 0, {}

@@ -34,7 +34,7 @@ ALWAYS = ("transition", "dependents")
 
 SHARED = (
     *ALWAYS, "attempt", "person", "held", "batch", "claim_next", "look", "hand_over", "tickets", "awaited",
-    "invariants", "replay",
+    "invariants", "replay", "due",
 )  # fmt: skip
 """Parts that verbs build on."""
 
@@ -43,13 +43,16 @@ VERBS = (
     "cancel", "pause", "resume", "retry", "begin_bulk", "work_bulk", "stop_bulk",
     "put_back", "unpark", "release", "sweep", "lose", "requeue",
     "settle", "recheck", "purge", "repair", "patrol", "unnamed", "recount", "subscribe", "listen", "dismiss",
+    "dispatch", "revise",
 )  # fmt: skip
 """The scripts, in the order of a task's life."""
 
 TICKET_FUNCTION = "ghostless.jobs.ticket.run"
 """What rq is told to call for a task: one function without arguments, so that every ticket is alike."""
 
-VALUES = ("params", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log")
+VALUES = (
+    "params", "metadata", "callback", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log",
+)  # fmt: skip
 """What a task keeps beside its record, each in a key of its own."""
 
 WAKE_HINTS = 100

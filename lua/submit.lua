@@ -9,8 +9,10 @@
 -- ARGV[10] idempotency key, or "" ARGV[11] its life, ms      ARGV[12] random id for a new database
 -- ARGV[13] actor                  ARGV[14] reason            ARGV[15] the policy's clocks, packed, or ""
 -- ARGV[16] ids of the tasks it depends on, JSON list, or ""
+-- ARGV[17] URL to which each of its ends is told, or ""
 -- returns moved | already | conflict | purged, with id, state, attempt, entry
 --       | unknown, with id, and the dependencies that nobody knows, separated by blanks
+--       | unserved, with id: its ends are to be told, and no listener does that
 -- appends SUBMIT, and CANCEL
 
 local id = string.sub(KEYS[1], #key.task + 1)
@@ -20,7 +22,7 @@ local delay, run_at = tonumber(ARGV[8]), tonumber(ARGV[9])
 local idempotency_key, idempotency_life, epoch = ARGV[10], ARGV[11], ARGV[12]
 local actor, reason = ARGV[13], ARGV[14]
 local clocks = ARGV[15] ~= "" and ARGV[15] or nil
-local depends_on = ARGV[16]
+local depends_on, callback = ARGV[16], ARGV[17]
 
 local function answer_existing(task)
   return reply(task.fingerprint == fingerprint and "already" or "conflict", task)
@@ -65,6 +67,7 @@ local dependencies = depends_on ~= "" and cjson.decode(depends_on) or {}
 local found = look_at_dependencies(dependencies)
 if found.err then return found end
 if #found.unknown > 0 then return {"unknown", "id", id, "dependencies", table.concat(found.unknown, " ")} end
+if callback ~= "" and redis.call("EXISTS", key.callback_listener) == 0 then return {"unserved", "id", id} end
 
 local now = clock()
 local due_at = run_at > 0 and run_at or now + delay
@@ -95,6 +98,7 @@ if problem then return problem end
 redis.call("SET", key.params .. id, params)
 if depends_on ~= "" then redis.call("SET", key.depends_on .. id, depends_on) end
 if metadata ~= "" then redis.call("SET", key.metadata .. id, metadata) end
+if callback ~= "" then redis.call("SET", key.callback .. id, callback) end
 if idempotency_key ~= "" then redis.call("SET", idempotency, id, "PX", idempotency_life) end
 if redis.call("HINCRBY", key.ledger, "submitted", 1) == 1 then redis.call("SET", key.epoch, epoch, "NX") end
 return reply("moved", task)

@@ -8,7 +8,7 @@ b  its id is in exactly the indices that its state demands; a PENDING task's tic
    the task is parked under its own queue and type, which the set of the queue's parked types names; a BLOCKED task
    stands with each task that it waits for, and an ended task with dependents in the index of what is to be told
 c  every member of an index, every lease, ticket and history entry belongs to a task that demands it
-d  every task that is not final has a next event that needs no human, or is PAUSED
+d  every task that is not final has a next event that needs no human, or is PAUSED; a delivery that waits has a time
 e  its history replays through the transition table to its present state
 f  its side effects happened at most once an attempt, and each further attempt is in the history with its reason
 g  no key without TTL but those the design lists
@@ -16,6 +16,7 @@ h  the ledger holds: submitted = live + final + purged + written off as lost by 
 i  nothing is left of finished attempts, neither processes nor folders: those that a test names
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,19 +40,19 @@ from redis import Redis
 
 Fields = Mapping[str, str]
 
-BULK = ("params", "metadata", "depends_on", "checkpoint", "result", "error", "log")
+BULK = ("params", "metadata", "callback", "depends_on", "checkpoint", "result", "error", "log")
 FOR_EVER = {
     *("history", "deadlines", "due", "settling", "retention", "ledger", "quarantine", "epoch", "blocked_cursor"),
-    *("types", "queues", "limits", "schedules", "leftovers", "bulks", "bulks_running"),
+    *("types", "queues", "limits", "schedules", "leftovers", "bulks", "bulks_running", "due_receivers"),
 }
 FOR_EVER_EACH = {
     *("task", "leftover", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"),
-    "listener",
+    *("listener", "due_deliveries"),
 }
 FOR_A_WHILE = {"watchdog", "patrol", "http_workers"}
 FOR_A_WHILE_EACH = {
     *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
-    *("http_worker", "bulk", "bulk_ids"),
+    *("http_worker", "bulk", "bulk_ids", "deliveries"),
 }
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 
@@ -87,7 +88,7 @@ def audit(
             found.append(f"a: {task_id} is damaged: {error!r} in {task}")
     for task_id, attempts in (effects or {}).items():
         found += _done_once(picture, task_id, attempts)
-    found += [*_owned(picture, keys), *_allowed_keys(picture, keys), *_added_up(picture)]
+    found += [*_owned(picture, keys), *_allowed_keys(picture, keys), *_added_up(picture), *_delivered(picture)]
     return found + leftovers(pids, folders)
 
 
@@ -123,6 +124,9 @@ class _Picture:
     unmet: dict[str, set[str]] = field(default_factory=dict)  # BLOCKED task -> tasks that it waits for
     leftovers: dict[str, Fields] = field(default_factory=dict)  # name -> record of a purged task
     leases: dict[str, str] = field(default_factory=dict)
+    deliveries: dict[str, Fields] = field(default_factory=dict)  # id of a task -> records of its callback
+    due: dict[str, set[str]] = field(default_factory=dict)  # host -> what is to be delivered to it, "task delivery"
+    receivers: set[str] = field(default_factory=set)  # hosts that have a turn
     history: dict[str, Fields] = field(default_factory=dict)  # entry id -> fields, oldest first
     ledger: Fields = field(default_factory=dict)
     quarantine: Fields = field(default_factory=dict)
@@ -146,6 +150,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         keys.unmet(""): ("set", picture.unmet, redis.smembers),
         keys.leftover(""): ("hash", picture.leftovers, redis.hgetall),
         keys.heartbeat(""): ("string", picture.leases, redis.get),
+        keys.deliveries(""): ("hash", picture.deliveries, redis.hgetall),
     }
     singles = {keys.history: "stream", keys.ledger: "hash", keys.quarantine: "hash"}
     for key in sorted(set(redis.scan_iter(count=1000))):
@@ -155,7 +160,9 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         picture.types[key] = kind
         if left == -1:
             picture.without_ttl.add(key)
-        is_index = key.startswith(keys.prefix) and not key.startswith((keys.alert_window(""), keys.http_workers))
+        of_no_tasks = key.startswith((keys.alert_window(""), keys.due_deliveries("")))
+        of_no_tasks |= key in (keys.due_receivers, keys.http_workers)
+        is_index = key.startswith(keys.prefix) and not of_no_tasks
         if kind == "zset" and is_index:  # rq's registries are rq's
             picture.scores[key] = dict(redis.zrange(key, 0, -1, withscores=True))  # type: ignore[arg-type]
         if singles.get(key, kind) != kind:
@@ -168,7 +175,18 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
     picture.history = dict(redis.xrange(keys.history)) if keys.history in singles else {}
     picture.ledger = redis.hgetall(keys.ledger) if keys.ledger in singles else {}
     picture.quarantine = redis.hgetall(keys.quarantine) if keys.quarantine in singles else {}
+    _look_at_deliveries(picture, redis, keys)
     return picture
+
+
+def _look_at_deliveries(picture: _Picture, redis: Redis, keys: Keys) -> None:
+    indices = {key for key, kind in picture.types.items() if kind == "zset"}
+    if keys.due_receivers in indices:
+        picture.receivers = set(redis.zrange(keys.due_receivers, 0, -1))
+    for key in indices:
+        host = key.removeprefix(keys.due_deliveries(""))
+        if host != key:
+            picture.due[host] = set(redis.zrange(key, 0, -1))
 
 
 def _demanded(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> dict[str, float | None]:
@@ -364,6 +382,18 @@ def _allowed_keys(picture: _Picture, keys: Keys) -> Iterator[str]:
             yield f"g: {key} has no TTL"
         elif key not in picture.without_ttl and own and not for_a_while:
             yield f"g: {key} has a TTL"
+
+
+def _delivered(picture: _Picture) -> Iterator[str]:
+    """A callback's delivery has a time when it waits, and else none."""
+    if picture.receivers != picture.due.keys():
+        yield f"d: {picture.receivers} have a turn, and deliveries wait for {picture.due.keys()}"
+    due = {member for members in picture.due.values() for member in members}
+    records = {f"{task} {name}": text for task, found in picture.deliveries.items() for name, text in found.items()}
+    for name in due | records.keys():
+        waits = name in records and json.loads(records[name])["state"] == "waiting"
+        if waits != (name in due):
+            yield f"d: the delivery {name} {'waits without' if waits else 'is done and has'} a time"
 
 
 def _added_up(picture: _Picture) -> Iterator[str]:

@@ -14,6 +14,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
+        self.requests: list[tuple[dict[str, str], bytes]] = []  # their headers and bodies as they came
         self.answers: list[int] = []
         self.url = ""
 
@@ -30,8 +31,9 @@ def receiving() -> Iterator[Receiver]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            receiver.bodies.append(body)
+            raw = self.rfile.read(int(self.headers["Content-Length"]))
+            receiver.requests.append((dict(self.headers), raw))
+            receiver.bodies.append(json.loads(raw))
             self.send_response(receiver.answers.pop(0) if receiver.answers else 200)
             self.send_header("Location", f"{receiver.url}elsewhere")
             self.send_header("Content-Length", "0")

@@ -29,7 +29,11 @@ routes = Blueprint("bulk", __name__, url_prefix="/api")
     headers=("Idempotency-Key",),
     answers={
         202: Answer(BegunView, ("Location", "Retry-After"), "It was accepted."),
-        200: Answer(BegunOrCount, ("Location", "Retry-After"), "It was begun before, with the same Idempotency-Key; or it was a dry run."),
+        200: Answer(
+            BegunOrCount,
+            ("Location", "Retry-After"),
+            "It was begun before, with the same Idempotency-Key; or it was a dry run.",
+        ),
     },
     problems=(429,),
 )

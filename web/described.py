@@ -23,6 +23,7 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Schema, str]] = {
     "given_id": ("id", {"type": "string", "pattern": ID_PATTERN}, "The task's id."),
     "given_name": ("name", {"type": "string", "pattern": NAME_PATTERN}, "The queue's name."),
     "given_bulk": ("bulk", {"type": "string", "pattern": ID_PATTERN}, "The bulk action's id."),
+    "delivery_id": ("delivery", {"type": "string"}, "The delivery's id."),
     "given_type": ("type", {"type": "string", "pattern": NAME_PATTERN}, "The task type's name."),
     "action": ("action", {"type": "string"}, "What is to be done."),
 }

@@ -76,6 +76,7 @@ class _Numbers(Collector):
         yield from self._watchdog()
         yield from self._workers()
         yield from self._listeners()
+        yield from self._deliveries()
         yield from self._process()
 
     def _ledger(self) -> Iterator[Metric]:
@@ -123,6 +124,12 @@ class _Numbers(Collector):
         if (age := self._hub.age) is not None:
             came_round = "Time since this process last came round to ask Redis what happened; over 90 it is dead."
             yield GaugeMetricFamily("ghostless_hub_age_seconds", came_round, value=age)
+
+    def _deliveries(self) -> Iterator[Metric]:
+        found = self._client.deliveries.overview()
+        waiting, late = "Hosts for which callbacks wait.", "Those of them to which nobody sends although it is time."
+        yield GaugeMetricFamily("ghostless_callback_hosts_waiting", waiting, value=found.hosts)
+        yield GaugeMetricFamily("ghostless_callback_hosts_late", late, value=found.late)
 
 
 def _by(label: str, name: str, meaning: str, values: Mapping[str, float]) -> Metric:

@@ -135,6 +135,9 @@ class SubmitBody(Body):
     ] = []
     owner: Annotated[str | None, _said("whose task it is, 1 to 64 bytes of printable text", maxLength=64)] = None
     metadata: Annotated[Any, _said("the submitter's own data, any JSON of at most 1 MiB")] = None
+    callback_url: Annotated[
+        str | None, _said("where the end is told, https:// (`docs/callbacks.md`)", maxLength=2000)
+    ] = None
 
     def request(self, idempotency_key: str | None) -> Request:
         """Return the wish as the core takes it."""

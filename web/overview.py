@@ -23,6 +23,7 @@ def stats() -> ResponseReturnValue:
     return jsonify(
         states=reads.counts(), ledger=reads.ledger(), pending=reads.pending(sorted(reads.queues())),
         watchdog=reads.watchdog(), listeners=[group.to_dict() for group in desk().client.listeners.all()],
+        deliveries=desk().client.deliveries.overview().to_dict(),
     )  # fmt: skip
 
 

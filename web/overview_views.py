@@ -35,6 +35,13 @@ class GroupView(Answer):
     problem: Annotated[str, Field(description="what is damaged of what is kept about the group")]
 
 
+class DeliveriesView(Answer):
+    """What is to be told to callbacks."""
+
+    hosts: Annotated[Number, Field(description="hosts for which deliveries wait")]
+    late: Annotated[Number, Field(description="those of them to which nobody sends although it is time")]
+
+
 class StatsView(Answer):
     """How the whole stands."""
 
@@ -45,6 +52,7 @@ class StatsView(Answer):
         dict[str, str | int] | None, Field(description="who swept last (`actor`) and when (`swept_at`), or null")
     ]
     listeners: list[GroupView]
+    deliveries: DeliveriesView
 
 
 class QueueView(Answer):

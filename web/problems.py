@@ -13,6 +13,7 @@ from ..jobs.errors import (
     BulkActionConflict,
     BulkActionNotFound,
     CorruptRecord,
+    DeliveryNotFound,
     Fault,
     GhostlessError,
     IllegalMove,
@@ -92,6 +93,7 @@ _RULES: Mapping[type[GhostlessError], _Rule] = {
         lambda error: {"errors": [{"pointer": pointer(error.what), "detail": f"at most {error.limit} bytes"}]},
     ),
     TaskNotFound: _Rule(404, "task-not-found", "No such task", lambda error: {"task": error.task_id}),
+    DeliveryNotFound: _Rule(404, "delivery-not-found", "No such delivery", lambda error: {"task": error.task_id}),
     QueueNotFound: _Rule(404, "queue-not-found", "No such queue", lambda error: {"near": list(error.near)}),
     TaskConflict: _Rule(
         409, "task-conflict", "The id or the key belongs to another task", lambda error: {"task": error.task_id}

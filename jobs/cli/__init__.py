@@ -12,6 +12,7 @@ VERBS = {
         "list": Verb("show:list_tasks", "List tasks, the latest change first."),
         "history": Verb("show:history", "Show every move of a task."),
         "log": Verb("show:show_log", "Show what the handler of a task printed."),
+        "deliveries": Verb("deliveries:deliveries", "Show what was told to the callback of a task; tell it again."),
         "cancel": Verb("act:cancel", "Cancel a task, running or not."),
         "pause": Verb("act:pause", "Pause a task; a running one stops at its next checkpoint."),
         "resume": Verb("act:resume", "Let a paused task go on."),

@@ -38,7 +38,9 @@ def plan_for(session: Session, queue: str, port: int, modules: tuple[str, ...], 
 @click.option("--handlers", multiple=True, metavar="MODULE", help="Module with handlers of what happened to tasks.")
 @pass_session
 def dev(session: Session, port: int, queue: str, modules: tuple[str, ...], handlers: tuple[str, ...]) -> None:
-    """Run everything here: a Redis of its own, a watchdog, a worker, the web server, and a listener if it has handlers.
+    """Run everything here: a Redis of its own, a watchdog, a worker, the web server, and a listener if there is need.
+
+    There is for handlers, for alerts and for callbacks, when the settings say so.
 
     Data and logs are kept in ./.ghostless; Ctrl-C stops every process.
 

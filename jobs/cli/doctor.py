@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import click
 
 from ..connection import connect
+from ..deliveries import Overview
 from ..doctor import Doctor, Problem
 from ..preflight import Finding, preflight
 from ..settings import Settings
@@ -21,6 +22,7 @@ class Visit:
 
     server: Sequence[Finding]
     is_watched: bool
+    deliveries: Overview
     problems: Sequence[Problem]
     tasks: int
     entries: int
@@ -68,7 +70,9 @@ def _visit(settings: Settings, repairer: str, *, quiet: bool) -> Visit:
             if not quiet:
                 click.echo(clean(str(problem)))
         seen = (examined.tasks, examined.entries, examined.queues)
-        return Visit(server, examined.is_watched(), problems, *seen, seconds=time.monotonic() - started_at)
+        return Visit(
+            server, examined.is_watched(), examined.deliveries, problems, *seen, seconds=time.monotonic() - started_at
+        )
 
 
 def _sum_up(visit: Visit) -> None:
@@ -81,6 +85,8 @@ def _sum_up(visit: Visit) -> None:
         click.echo(
             "no watchdog sweeps, so nobody notices lost workers, due times or lost tickets: `ghostless watchdog`"
         )
+    if visit.deliveries.late:
+        click.echo(f"callbacks: {visit.deliveries}")
     seen = f"{visit.tasks} tasks, {visit.entries} history entries, {visit.queues} queues"
     click.echo(f"looked at {seen} in {visit.seconds:.1f} s")
     solved = sum(problem.is_solved for problem in visit.problems)
@@ -95,6 +101,7 @@ def _as_dict(visit: Visit) -> dict[str, object]:
         "healthy": visit.is_healthy,
         "server": [finding.to_dict() for finding in visit.server],
         "watched": visit.is_watched,
+        "deliveries": visit.deliveries.to_dict(),
         "problems": [problem.to_dict() for problem in visit.problems],
         "tasks": visit.tasks,
         "entries": visit.entries,

@@ -10,7 +10,7 @@ from types import FrameType
 
 import click
 
-from .. import alerts
+from .. import alerts, callbacks
 from ..errors import InvalidHandler
 from ..failure import message_of
 from ..groups import BEGINNING
@@ -21,6 +21,9 @@ from .lazy import Failed
 from .logs import log_to_stderr
 from .options import as_name
 from .session import Session, pass_session
+
+BUILT_IN = (alerts, callbacks)
+"""Modules with handlers of the listener's own, each with a group."""
 
 
 @click.command()
@@ -53,7 +56,8 @@ def listener(session: Session, modules: tuple[str, ...], group: str, from_start:
     A handler that fails is called again, after growing pauses; then the entry is parked, and the next one has its
     turn. `ghostless listeners` shows how far each handler is, what is parked, and tries that again. Any number of
     listeners may run; when one dies, the others do its work. Alerts about lost workers and too many timeouts are
-    sent when GHOSTLESS_ALERTS or GHOSTLESS_ALERT_WEBHOOK says where to.
+    sent when GHOSTLESS_ALERTS or GHOSTLESS_ALERT_WEBHOOK says where to, and callbacks delivered when
+    GHOSTLESS_CALLBACK_SECRET says what to sign them with.
 
     \b
     Example: ghostless listener --handlers my_handlers
@@ -62,9 +66,10 @@ def listener(session: Session, modules: tuple[str, ...], group: str, from_start:
     session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
     log_to_stderr()
     wanted = _loaded(handler_modules(settings), group)
-    built_in = {f"{alerts.GROUP}:{each.name}": each for each in alerts.wanted(settings)}
+    built_in = {f"{part.GROUP}:{each.name}": each for part in BUILT_IN for each in part.wanted(settings)}
     if not wanted and not built_in:
-        missing = "name modules with handlers, set GHOSTLESS_HANDLERS, or GHOSTLESS_ALERTS for alerts alone"
+        missing = "name modules with handlers, set GHOSTLESS_HANDLERS, or GHOSTLESS_ALERTS for alerts alone, or "
+        missing += "GHOSTLESS_CALLBACK_SECRET for callbacks alone"
         raise click.UsageError(f"--handlers: {missing}")
     for name in wanted if from_start else ():
         session.client.listeners.create(name, BEGINNING)
@@ -80,8 +85,8 @@ def listener(session: Session, modules: tuple[str, ...], group: str, from_start:
 
 def _loaded(modules: Sequence[str], group: str) -> dict[str, Subscription]:
     """Import the modules and return what they subscribe to, by the names of the groups."""
-    if group == alerts.GROUP:
-        raise click.UsageError(f"--group: {group!r} is the group of the alerts; choose another name")
+    if group in (part.GROUP for part in BUILT_IN):
+        raise click.UsageError(f"--group: {group!r} is the group of the {group}; choose another name")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # where `python -m` finds the modules with tasks, too

@@ -28,14 +28,16 @@ def stats(session: Session, as_json: bool) -> None:
     if as_json:
         pending = client.reads.pending(sorted(client.reads.queues()))
         shown = {"states": counts, "ledger": ledger, "pending": pending, "watchdog": watchdog}
-        print_json(shown | {"listeners": [group.to_dict() for group in client.listeners.all()]})
+        listeners = [group.to_dict() for group in client.listeners.all()]
+        print_json(shown | {"listeners": listeners, "deliveries": client.deliveries.overview().to_dict()})
         return
     show_table(_COUNTED, [[state, str(number)] for state, number in counts.items()], empty="")
     click.echo()
     fleet = client.workers()
     lines = [(name, str(number)) for name, number in ledger.items()]
     lines += [("workers", str(len(fleet))), ("watchdog", _watchdog(watchdog, session.now()))]
-    show_fields([*lines, ("listeners", _listeners(client.listeners.all()))])
+    lines += [("listeners", _listeners(client.listeners.all())), ("callbacks", str(client.deliveries.overview()))]
+    show_fields(lines)
 
 
 _COUNTED = [Column("STATE"), Column("TASKS", right=True)]
@@ -53,6 +55,7 @@ def _listeners(groups: Sequence[GroupStatus]) -> str:
     parked, missed = sum(group.parked for group in groups), sum(group.missed for group in groups)
     behind = duration(max(group.behind for group in groups))
     problems = "".join(f"; {group.problem}" for group in groups if group.problem)
+    problems += "".join(f"; nobody listens as {group.name}" for group in groups if group.behind and not group.listeners)
     return f"{len(groups)} groups, at most {behind} behind, {parked} parked, {missed} missed{problems}"
 
 

@@ -78,7 +78,7 @@ def _survives_terminal() -> bool:
 
 
 class Stack:
-    """Redis, a watchdog, a listener if there are handlers, a worker and the web server.
+    """Redis, a watchdog, a listener if it has something to do, a worker and the web server.
 
     They are started in this order and stopped in reverse, whatever happens.
     """
@@ -152,10 +152,14 @@ class Stack:
         self._start("worker", what, self._worker_has_loaded, command)
 
     def _start_listener(self) -> None:
-        modules = handler_modules(self.settings)
-        places = self.settings.alerts or self.settings.alert_webhook
-        if modules or places:
-            what = f"handlers of {', '.join(modules)}" if modules else "alerts"
+        settings, modules = self.settings, handler_modules(self.settings)
+        duties = {
+            f"handlers of {', '.join(modules)}": modules,
+            "alerts": settings.alerts or settings.alert_webhook,
+            "callbacks": settings.callback_secret,
+        }
+        what = ", ".join(duty for duty, is_set in duties.items() if is_set)
+        if what:
             self._start("listener", what, self._listener_listens, self._ghostless("listener"))
 
     def _ghostless(self, *arguments: str) -> list[str]:

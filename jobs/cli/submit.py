@@ -32,6 +32,7 @@ from .session import Session, actor, json_option, pass_session, print_json
 @click.option("--depends-on", multiple=True, metavar="ID", help="Start once this task is SUCCESS; repeatable.")
 @click.option("--owner", metavar="TEXT", help="Who it is for.")
 @click.option("--metadata", callback=read_json, metavar="JSON", help="Data of your own, given back unchanged.")
+@click.option("--callback-url", metavar="URL", help="Tell each of its ends there by a signed POST (docs/callbacks.md).")
 @click.option("--idempotency-key", metavar="TEXT", help="The same key gives the same task for a day.")
 @click.option("--wait", is_flag=True, help="Follow it to its end; exit 1 unless it is SUCCESS.")
 @json_option

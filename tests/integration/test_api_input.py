@@ -22,7 +22,17 @@ FIELDS: dict[str, list[Any]] = {
     "owner": [1, True, [], {}, "", "x" * 65, "a\0b", "a\r\nb", "\ud800"],
     "metadata": ["\ud800"],
     "depends_on": ["a", ["a"], [1], [None], {"a": 1}, None, ["a/b"], ["a"] * 101, ["a", "a\0"]],
-    "callback_url": ["https://example.com", None],
+    "callback_url": [
+        *(1, True, [], {}, "", "x" * 3000, "example.com", "ftp://example.com/", "http://example.com/"),
+        *(
+            "https://u:p@example.com/",
+            "https://example.com:22/",
+            "https://example.com/\r\nX: y",
+            "https://a b/",
+            "https://\0",
+        ),
+        "https://example.com/",  # which nobody delivers here
+    ],
     "constructor": [1],
     "a/b~c": [1],
 }

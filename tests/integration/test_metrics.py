@@ -28,6 +28,7 @@ def test_an_empty_database_has_its_zeros(web: FlaskClient) -> None:
     """Each state and counter is there from the beginning, so that rates and alerts work; nobody swept yet."""
     found = numbers(web)
     assert (0, 0) == (found["ghostless_tasks_submitted_total"], found["ghostless_tasks/FAILED"])
+    assert (0, 0) == (found["ghostless_callback_hosts_waiting"], found["ghostless_callback_hosts_late"])
     assert "ghostless_last_sweep_age_seconds" not in found
 
 

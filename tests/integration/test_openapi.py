@@ -9,6 +9,7 @@ from contract import Contract
 from flask import Flask
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
+from ghostless.jobs.delivery import Try
 from ghostless.jobs.explanation import Explanation
 from ghostless.jobs.fleet import Member
 from ghostless.jobs.groups import GroupStatus
@@ -19,7 +20,7 @@ from ghostless.jobs.schedules import Schedule
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.statemachine import Policy
-from ghostless.web import overview_views, views
+from ghostless.web import delivery_views, overview_views, views
 from openapi_spec_validator import validate
 from pydantic import BaseModel
 from web_tools import publish
@@ -95,7 +96,7 @@ def test_it_is_not_sent_twice(app: Flask) -> None:
 
 
 VARIABLE = re.compile("{([a-z]+)}")
-NAMES = {"id": "example", "action": "cancel", "name": "work", "type": "work", "bulk": "none"}
+NAMES = {"id": "example", "action": "cancel", "name": "work", "type": "work", "bulk": "none", "delivery": "1-1"}
 
 
 def test_its_examples_are_accepted(client: Client, store: Store) -> None:
@@ -124,6 +125,7 @@ SHOWN = {
     views.TaskView: (Task, {"finished_at"}),
     views.PolicyView: (Policy, set()),
     views.ExplanationView: (Explanation, set()),
+    delivery_views.TryView: (Try, set()),
     overview_views.GroupView: (GroupStatus, set()),
     overview_views.WorkerView: (Member, set()),
     overview_views.RecordView: (WorkerRecord, set()),

@@ -9,7 +9,9 @@ from contextlib import suppress
 import pytest
 from audit import audit
 from ghostless.jobs.errors import CorruptRecord
-from ghostless.jobs.keys import Keys
+from ghostless.jobs.groups import Groups
+from ghostless.jobs.keys import CALLBACKS, Keys
+from ghostless.jobs.settings import Settings
 from ghostless.statemachine import Event, State
 from redis import Redis
 from scripts.seeding import (
@@ -44,8 +46,15 @@ def _another_waits(stage: Scene) -> None:
     stage.store.submit(submission("t2"))
 
 
+def _announce_callbacks(stage: Scene) -> None:
+    Groups(stage.redis, Settings()).create(CALLBACKS)
+
+
 RICH = (
     Carrier("submit", _submit_all, None),
+    Carrier(
+        "submit", lambda s: s.store.submit(submission(callback_url="https://x.example")), None, _announce_callbacks
+    ),
     Carrier("submit", lambda s: s.store.submit(submission(delay=60_000)), None),
     Carrier("finish", lambda s: finish(s, Event.COMPLETE, claim=OTHER), prepare=_another_waits),
     Carrier("finish", lambda s: finish(s, Event.COMPLETE), State.CANCELLING),

@@ -46,6 +46,7 @@ WORDS = {
     "conflict",
     "purged",
     "unknown",
+    "unserved",
     "claimed",
     "plain",
     "empty",
@@ -56,7 +57,7 @@ BATCH = {
     *("unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"),
     *("repair", "patrol", "unnamed", "recount", "work_bulk"),
 }
-OF_LISTENERS = {"subscribe", "listen", "dismiss"}  # which change no task
+OF_LISTENERS = {"subscribe", "listen", "dismiss", "dispatch", "revise"}  # which change no task
 
 
 def header(part: str) -> str:
@@ -226,6 +227,7 @@ def special_dependencies(stage: Scene) -> Iterator[Carrier]:
                 make_outdated(stage)
                 yield left_to
     yield Carrier("submit", lambda s: s.store.submit(submission("t3", depends_on=("nobody",))))
+    yield Carrier("submit", lambda s: s.store.submit(submission("t3", callback_url="https://example.com/")))
     stage.start_over()
     put(stage, State.FAILED)
     yield Carrier("submit", lambda s: s.store.submit(submission("t4", depends_on=(ID,))))

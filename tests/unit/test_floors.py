@@ -42,6 +42,9 @@ FLOORS = {
             "jobs.batches",
             "jobs.foreign_schema",
             "jobs.bulk",
+            "jobs.receivers",
+            "jobs.posting",
+            "jobs.delivery",
         ),
         *("jobs.registry", "jobs.frames", "jobs.failure", "jobs.attempt", "jobs.context"),
         *(
@@ -81,6 +84,7 @@ FLOORS = {
             "jobs.remote",
             "jobs.beats",
             "jobs.bulk_actions",
+            "jobs.deliveries",
         ),
     ),
     3: ("jobs.client",),
@@ -109,6 +113,8 @@ FLOORS = {
             "jobs.lane",
             "jobs.handler_process",
             "jobs.alerts",
+            "jobs.callbacks",
+            "jobs.deliverer",
             "jobs.doctor",
         ),
         "jobs",  # the face that users import; nothing of ours does

@@ -1,10 +1,13 @@
 """Settings from the environment: every wrong value is answered by name, with what was expected and what came."""
 
 from dataclasses import FrozenInstanceError, fields
+from ipaddress import ip_network
 
 import pytest
 from ghostless.jobs.errors import GhostlessError, InvalidSetting
 from ghostless.jobs.settings import Settings
+
+KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 GOOD = {
     "redis_url": ("rediss://user:secret@host:6380/2", "rediss://user:secret@host:6380/2"),
@@ -31,6 +34,8 @@ GOOD = {
     "streams_per_address": ("50", 50),
     "streams_per_token": ("0", 0),
     "alert_window": ("60", 60.0),
+    "callback_secret": (f"{KEY} whsec_{'Y' * 86}==", (KEY, f"whsec_{'Y' * 86}==")),
+    "callback_networks": ("127.0.0.0/8 fd00::/8", (ip_network("127.0.0.0/8"), ip_network("fd00::/8"))),
     "allow_eviction": ("1", True),
 }
 NO_NUMBER = ("", "fast", "1h", "nan", "inf", "-inf", "-1", "1e12", "True", "None", "0x10", "5 s")
@@ -62,6 +67,11 @@ WRONG = [
     *(("streams_per_address", value) for value in ("", "-1", "many")),
     *(("streams_per_token", value) for value in ("", "-1", "many")),
     *(("alert_window", value) for value in (*NO_NUMBER, "0")),
+    *(
+        ("callback_secret", value)
+        for value in (KEY[6:], KEY[:-4], f"{KEY} x", "whsec_", f"{KEY}!", f"whsec_{'Y' * 88}")
+    ),
+    *(("callback_networks", value) for value in ("here", "10.0.0.1/8", "10.0.0.0/8,127.0.0.0/8", "::/129")),
     *(("horse", value) for value in ("", "Fork", "thread")),
     *(("allow_eviction", value) for value in ("", "2", "maybe")),
     *(("preload", value) for value in ("", "2", "maybe")),
@@ -76,7 +86,7 @@ WRONG = [
     *(("health_port", value) for value in (*NO_NUMBER, "65536", "80.0")),
 ]
 
-SECRET = ("alerts", "alert_webhook")
+SECRET = ("alerts", "alert_webhook", "callback_secret")
 """Whoever knows these can use them, so a wrong one is not shown."""
 
 

@@ -56,6 +56,7 @@ WRONG: list[tuple[str, Any]] = [
     *(("timeout", value) for value in (*NO_NUMBERS, 0, 0.0001, TIMEOUT.most + 1)),
     *(("run_at", value) for value in (*NO_NUMBERS, 0)),
     *(("max_retries", value) for value in (*NO_NUMBERS, 1.5, 1001)),
+    *(("callback_url", value) for value in ("", 7, b"https://a", "a", "http://a.example", "https://a.example/\n")),
     *(("metadata", value) for value in ({"a": math.inf}, {"a": object()}, "\udfff", {(1, 2): 3})),
 ]
 

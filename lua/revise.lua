@@ -1,0 +1,28 @@
+-- Writes the record of a callback's delivery, if it still is as its caller read it, and when it is to be tried next.
+-- uses due
+--
+-- KEYS[1] hash    deliveries:{id}   KEYS[2] zset    due_deliveries:{host}   KEYS[3] zset    due_receivers
+-- ARGV[1] id of the delivery
+-- ARGV[2] record as it was read, "" for none   ARGV[3] record as it is to be
+-- ARGV[4] ms until it is tried, or "" for never   ARGV[5] life of the record, ms
+-- returns moved | already | stale
+-- appends nothing
+
+local records, due, receivers = KEYS[1], KEYS[2], KEYS[3]
+local delivery, before, after = ARGV[1], ARGV[2], ARGV[3]
+local wait, life = tonumber(ARGV[4]), ARGV[5]
+
+local problem = check_types({{records, "hash"}, {due, "zset"}, {receivers, "zset"}})
+if problem then return problem end
+local record = redis.call("HGET", records, delivery) or ""
+if record ~= before and record ~= after then return {"stale"} end
+local member = string.sub(records, #key.deliveries + 1) .. " " .. delivery
+local is_repeated, now = record == after, clock()
+-- What needs no memory comes first, so that the rest runs through at a full Redis.
+redis.call("PERSIST", records)
+if not is_repeated then redis.call("ZREM", due, member) end
+redis.call("HSET", records, delivery, after)
+redis.call("PEXPIRE", records, life)
+if wait then redis.call("ZADD", due, "NX", now + wait, member) end
+note_turn(receivers, string.sub(due, #key.due_deliveries + 1), now)
+return {is_repeated and "already" or "moved"}

@@ -1,0 +1,43 @@
+"""Routes of callbacks: what was told of a task, and telling it again."""
+
+from flask import Blueprint, jsonify
+from flask.typing import ResponseReturnValue
+
+from ..jobs.deliveries import Listed
+from ..jobs.errors import TaskNotFound
+from .access import Scope, caller
+from .delivery_views import DeliveryList, DeliveryView
+from .desk import desk
+from .names import task_id
+from .operations import operation
+
+routes = Blueprint("deliveries", __name__, url_prefix="/api/tasks/<given_id>/deliveries")
+
+
+@routes.get("")
+@operation(Scope.READ, answers={200: DeliveryList})
+def listing(given_id: str) -> ResponseReturnValue:
+    """Return what is told to a task's callback: its deliveries, the oldest first, with each try.
+
+    They are kept for 7 days, also when the task is purged before.
+    """
+    return jsonify(task=given_id, deliveries=[each.to_dict() for each in _seen(given_id)])
+
+
+@routes.post("/<delivery_id>/redeliver")
+@operation(Scope.OPERATE, answers={202: DeliveryView})
+def redeliver(given_id: str, delivery_id: str) -> ResponseReturnValue:
+    """Let a delivery be tried now, for another day, whatever became of it: 202. One under way is left alone."""
+    _seen(given_id)
+    return jsonify(desk().client.deliveries.redeliver(given_id, delivery_id).to_dict()), 202
+
+
+def _seen(given_id: str) -> list[Listed]:
+    """Return the deliveries of a task that the caller may see. Raises TaskNotFound."""
+    here = desk().client
+    found = here.deliveries.of_task(task_id(given_id))
+    if not found:
+        caller().check(here.get(given_id))
+    elif not caller().may_see(found[0].delivery.entry.owner or None):
+        raise TaskNotFound(given_id)
+    return found

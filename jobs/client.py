@@ -25,6 +25,7 @@ from .schedules import Schedules
 from .settings import Settings
 from .store import Store
 from .submission import Request
+from .tokens import Tokens
 from .values import cut
 
 PAGE_LIMIT = 500
@@ -172,6 +173,11 @@ class Client:
     def schedules(self) -> Schedules:
         """What is submitted again and again."""
         return Schedules(self.store.redis, self.store.keys)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Who may do what over HTTP."""
+        return Tokens(self.store.redis, self.store.keys)
 
     @property
     def listeners(self) -> Groups:

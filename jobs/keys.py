@@ -183,6 +183,16 @@ class Keys:
         return f"{self.prefix}schedules"
 
     @property
+    def tokens(self) -> str:
+        """hash: id of a token -> whose it is, what it allows and a digest of its secret, as JSON."""
+        return f"{self.prefix}tokens"
+
+    @property
+    def signing_key(self) -> str:
+        """string: the key with which the web servers sign stream tokens and sessions."""
+        return f"{self.prefix}signing_key"
+
+    @property
     def queues(self) -> str:
         """hash: every queue that ever held a task -> "running" or "paused"."""
         return f"{self.prefix}queues"

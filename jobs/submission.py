@@ -15,7 +15,7 @@ from .bounds import Bounds
 from .catalog import PublishedType
 from .errors import Fault, InvalidTask
 from .messages import Submission
-from .names import ID, NAME
+from .names import ID, NAME, OWNER_LIMIT
 from .values import InvalidValue, shown, to_json
 
 MOST_DEPENDENCIES = 100
@@ -73,7 +73,7 @@ class Request:
             ("params", "" if _is_object(self.params) else f"expected an object, got {shown(self.params)}"),
             ("id", _not_matching(self.id, ID, optional=True)),
             ("queue", _not_matching(self.queue, NAME, optional=True)),
-            ("owner", _not_text(self.owner, 64)),
+            ("owner", _not_text(self.owner, OWNER_LIMIT)),
             ("idempotency_key", _not_text(self.idempotency_key, 255)),
             ("delay", _outside(self.delay, bounds.WAIT)),
             ("run_at", self._run_at_fault()),

@@ -42,7 +42,7 @@ Fields = Mapping[str, str]
 BULK = ("params", "metadata", "depends_on", "checkpoint", "result", "error", "log")
 FOR_EVER = {
     *("history", "deadlines", "due", "settling", "retention", "ledger", "quarantine", "epoch", "blocked_cursor"),
-    *("types", "queues", "limits", "schedules", "leftovers"),
+    *("types", "queues", "limits", "schedules", "leftovers", "tokens", "signing_key"),
 }
 FOR_EVER_EACH = {
     *("task", "leftover", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"),

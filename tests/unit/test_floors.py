@@ -62,6 +62,7 @@ FLOORS = {
             "jobs.account_ended",
             "jobs.whole",
             "jobs.groups",
+            "jobs.tokens",
             "jobs.consumer",
             "jobs.upkeep",
             "jobs.tickets",

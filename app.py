@@ -7,23 +7,34 @@ from flask.json.provider import DefaultJSONProvider
 
 from .jobs.client import Client
 from .jobs.settings import Settings
-from .web import events, guards, health, metrics, overview, problems, tasks
+from .web import access, events, guards, health, metrics, overview, problems, sessions, tasks
 from .web.desk import Desk
 
 
-def create_app(settings: Settings | None = None, client: Client | None = None, *, local_only: bool = True) -> Flask:
+def create_app(
+    settings: Settings | None = None,
+    client: Client | None = None,
+    *,
+    local_only: bool = True,
+    require_tokens: bool | None = None,
+) -> Flask:
     """Return the application. It connects to Redis with the first request, not before.
 
-    It asks nobody who he is, and cannot know where it is served: so it answers only requests whose Host names this
-    machine (localhost, 127.0.0.1, [::1]), unless `local_only=False` says that it is served under other names too.
+    It cannot know where it is served: so it answers only requests whose Host names this machine (localhost, 127.0.0.1,
+    [::1]), unless `local_only=False` says that it is served under other names too. Then it demands a token of
+    everybody, unless `require_tokens=False`; `require_tokens=True`, or the setting of that name, demands one here too.
 
     Raises InvalidSetting when the settings come from the environment and one cannot be used.
     """
     app = Flask(__name__, static_folder=None)
     cast(DefaultJSONProvider, app.json).sort_keys = False  # ids first, as written
-    app.extensions["ghostless"] = Desk.over(client or Client(settings))
+    desk = Desk.over(client or Client(settings))
+    app.extensions["ghostless"] = desk
+    if require_tokens is None:
+        require_tokens = desk.client.settings.require_tokens or not local_only
     guards.install(app, local_only=local_only)
     problems.install(app)
-    for module in (tasks, events, overview, health, metrics):
+    access.install(app, tokens_demanded=require_tokens)
+    for module in (tasks, events, sessions, overview, health, metrics):
         app.register_blueprint(module.routes)
     return app

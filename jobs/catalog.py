@@ -12,6 +12,7 @@ from jsonschema.exceptions import ValidationError
 
 from ..statemachine import Policy
 from .errors import CorruptRecord, Fault, InvalidParams, UnknownTaskType
+from .masking import masked
 from .names import NAME
 from .reads import Reads
 
@@ -47,7 +48,17 @@ class PublishedType:
             found: list[ValidationError] = list(Draft202012Validator(self.schema).iter_errors(cast(Any, params)))
         except Exception as error:  # jsonschema has no root for what it raises at a damaged schema
             raise CorruptRecord(f"schema of the task type {self.name}: {error}") from error
-        return [Fault(_field(error), error.message[:500]) for error in found]
+        return [Fault(_field(error), self._told(error)) for error in found]
+
+    def masked(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return params as anybody may see them: with a mask in the place of every secret."""
+        return cast("Mapping[str, Any]", masked(params, self.schema, self.schema))
+
+    def _told(self, error: ValidationError) -> str:
+        # Its message quotes the value.
+        if masked(error.instance, error.schema, self.schema) != error.instance:
+            return f"does not fit the schema ({error.validator}); the value is not shown, since it is secret"
+        return error.message[:500]
 
 
 def _field(error: ValidationError) -> str:

@@ -124,9 +124,9 @@ class Client:
         answers = self.store.submit_many(submissions)
         return [_outcome(submission, answer) for submission, answer in zip(submissions, answers, strict=True)]
 
-    def check(self, request: Request) -> None:
+    def check(self, request: Request) -> Submission:
         """Check a request as a submit does, and store nothing. Raises InvalidTask, UnknownTaskType, TooLarge."""
-        request.checked("", self._catalog.check)
+        return request.checked("", self._catalog.check)
 
     def types(self) -> dict[str, PublishedType]:
         """Return every task type that workers published."""

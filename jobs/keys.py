@@ -41,8 +41,12 @@ class Keys:
         return f"{self.prefix}task:{task_id}"
 
     def params(self, task_id: str) -> str:
-        """string: the params as JSON."""
+        """string: the params as JSON, secrets masked."""
         return f"{self.prefix}params:{task_id}"
+
+    def secrets(self, task_id: str) -> str:
+        """string: the params with their secrets as JSON, for the worker alone, when there are any."""
+        return f"{self.prefix}secrets:{task_id}"
 
     def metadata(self, task_id: str) -> str:
         """string: the submitter's own data as JSON, when there is any."""

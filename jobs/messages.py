@@ -51,6 +51,8 @@ class Submission:
     idempotency_key: str = ""
     actor: str = "client"
     depends_on: tuple[str, ...] = ()
+    confined: bool = False  # it may know of its owner's tasks only
+    secrets_json: str = ""  # the params as the handler gets them, where those to show hide something
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class Settings:
     alert_webhook: str = ""  # where alerts are sent as a POST of JSON
     alert_timeouts: int = 10  # more events TIMEOUT than this within the window are an alert
     alert_window: float = 300.0  # in which they are counted, and after which there may be another alert
+    require_tokens: bool = False  # whether the web server lets nobody in without a token, on this machine neither
     allow_eviction: bool = False  # whether to start on a Redis that evicts keys when its memory is short
 
     @property
@@ -209,5 +210,6 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "alert_webhook": _webhook,
     "alert_timeouts": _count,
     "alert_window": _seconds(1, _WEEK),
+    "require_tokens": _flag,
     "allow_eviction": _flag,
 }

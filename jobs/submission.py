@@ -26,7 +26,8 @@ MOST_DEPENDENCIES = 100
 class Request:
     """A wish to run a task, as it came in. Times are seconds; `run_at` is seconds since 1970.
 
-    `depends_on` are the ids of tasks that must end in SUCCESS first; each must be there already.
+    `depends_on` are the ids of tasks that must end in SUCCESS first; each must be there already. A `confined` wish is
+    of somebody who may know of its owner's tasks only: it depends on no others, and its idempotency key is theirs.
     """
 
     type: str
@@ -42,14 +43,16 @@ class Request:
     metadata: Any = None
     idempotency_key: str | None = None
     depends_on: Sequence[str] = ()
+    confined: bool = False
 
     def checked(self, actor: str, find_type: Callable[[str, object], PublishedType]) -> Submission:
         """Return what the store takes. Raises InvalidTask, TooLarge, UnknownTaskType or InvalidParams."""
         faults = [Fault(field, message) for field, message in self._faults() if message]
         if faults:
             raise InvalidTask(faults)
-        params_json = _json("params", self.params)
+        whole_json = _json("params", self.params)
         kind = find_type(self.type, self.params)
+        params_json = _json("params", kind.masked(self.params))
         depends_on = tuple(dict.fromkeys(self.depends_on))
         return Submission(
             task_id=self.id or new_id(),
@@ -57,15 +60,24 @@ class Request:
             queue=self.queue or kind.queue,
             policy=self._policy(kind),
             params_json=params_json,
-            fingerprint=_fingerprint(self.type, params_json, depends_on),
+            secrets_json="" if params_json == whole_json else whole_json,
+            fingerprint=_fingerprint(self.type, whole_json, depends_on),
             owner=self.owner or "",
             metadata_json="" if self.metadata is None else _json("metadata", self.metadata),
             delay=round((self.delay or 0) * 1000),
             run_at=round((self.run_at or 0) * 1000),
-            idempotency_key=self.idempotency_key or "",
+            idempotency_key=self._idempotency_key(),
             actor=actor,
             depends_on=depends_on,
+            confined=self.confined,
         )
+
+    def _idempotency_key(self) -> str:
+        if not self.idempotency_key or not self.confined:
+            return self.idempotency_key or ""
+        # A digest, so that an owner's name and a key of any length make one that is no other pair's.
+        whose = json.dumps([self.owner, self.idempotency_key])
+        return f"owner:{hashlib.blake2b(whose.encode(), digest_size=16).hexdigest()}"
 
     def _faults(self) -> list[tuple[str, str]]:
         return [

@@ -48,7 +48,7 @@ VERBS = (
 TICKET_FUNCTION = "ghostless.jobs.ticket.run"
 """What rq is told to call for a task: one function without arguments, so that every ticket is alike."""
 
-VALUES = ("params", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log")
+VALUES = ("params", "secrets", "metadata", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log")
 """What a task keeps beside its record, each in a key of its own."""
 
 WAKE_HINTS = 100

@@ -39,7 +39,7 @@ from redis import Redis
 
 Fields = Mapping[str, str]
 
-BULK = ("params", "metadata", "depends_on", "checkpoint", "result", "error", "log")
+BULK = ("params", "secrets", "metadata", "depends_on", "checkpoint", "result", "error", "log")
 FOR_EVER = {
     *("history", "deadlines", "due", "settling", "retention", "ledger", "quarantine", "epoch", "blocked_cursor"),
     *("types", "queues", "limits", "schedules", "leftovers", "tokens", "signing_key"),

@@ -10,6 +10,7 @@ from flask import current_app
 from ..jobs.client import Client
 from ..jobs.model import Task
 from .hub import Hub
+from .keyring import Keyring
 from .limits import Limits
 from .past import Past
 
@@ -24,6 +25,7 @@ class Desk:
     client: Client
     past: Past
     hub: Hub
+    keyring: Keyring
     watchdog: threading.Thread | None = None  # where the process runs one
     _epoch: str = ""
     _epoch_read_at: float = field(default=-EPOCH_AGE)
@@ -32,7 +34,7 @@ class Desk:
     def over(cls, client: Client) -> "Desk":
         """Return a desk for this core."""
         past = Past(client.reads)
-        return cls(client, past, Hub(past, Limits.here().subscribers))
+        return cls(client, past, Hub(past, Limits.here().subscribers), Keyring(client.tokens))
 
     def epoch(self) -> str:
         """Return the id of the database. Read it before a task: then its cursor can only be too old, never too new."""

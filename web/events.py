@@ -1,15 +1,18 @@
 """Routes of streams."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 
 from flask import Blueprint, Response, request
 from flask.typing import ResponseReturnValue
 
-from ..jobs.errors import RedisUnavailable
-from .access import Scope
+from ..jobs.errors import GhostlessError, RedisUnavailable
+from .access import Scope, caller, watch_seen
+from .credentials import Credential
 from .desk import Desk, desk
 from .frames import retry
 from .hub import HubClosed
+from .keyring import Keyring
 from .models import EventsQuery, ResumeQuery
 from .names import task_id
 from .operations import operation
@@ -18,18 +21,20 @@ from .watch import Watch
 
 EVENT_STREAM = "text/event-stream"
 
+log = logging.getLogger(__name__)
+
 routes = Blueprint("events", __name__, url_prefix="/api")
 
 
 @routes.get("/events")
-@operation(Scope.READ, query=EventsQuery)
+@operation(Scope.READ, query=EventsQuery, streams=True)
 def events(query: EventsQuery) -> ResponseReturnValue:
     """Stream what happens to the tasks that match all filters; without a filter, to all tasks."""
     return _stream(Watch(frozenset(query.task), query.owner, query.type, query.queue), query)
 
 
 @routes.get("/tasks/<given_id>/events")
-@operation(Scope.READ, query=ResumeQuery)
+@operation(Scope.READ, query=ResumeQuery, streams=True)
 def task_events(given_id: str, query: ResumeQuery) -> ResponseReturnValue:
     """Stream what happened and happens to one task."""
     return _stream(Watch(frozenset({task_id(given_id)})), query)
@@ -38,7 +43,7 @@ def task_events(given_id: str, query: ResumeQuery) -> ResponseReturnValue:
 def _stream(watch: Watch, wanted: ResumeQuery) -> Response:
     last_event_id = request.headers.get("Last-Event-ID") or wanted.last_event_id or None
     try:
-        return _opened(desk(), watch, last_event_id)
+        return _opened(desk(), watch_seen(watch), last_event_id)
     except (HubClosed, RedisUnavailable):
         # A browser's EventSource gives up for good after any other status than 200.
         if EVENT_STREAM not in request.headers.get("Accept", ""):
@@ -57,10 +62,27 @@ def _opened(here: Desk, watch: Watch, last_event_id: str | None) -> Response:
     if not is_open:
         here.hub.unsubscribe(inbox)
         return Response(status=204)
-    answer = _answer(stream)
+    answer = _answer(_while_known(stream, caller().credential, here.keyring))
     # Not in the generator's `finally`: a client that leaves before the first byte never starts it.
     answer.call_on_close(lambda: here.hub.unsubscribe(inbox))
     return answer
+
+
+def _while_known(blocks: Iterable[bytes], credential: Credential, keyring: Keyring) -> Iterator[bytes]:
+    """Pass on a stream until its client would not be let in any more: asked before each block, signs of life too."""
+    for block in blocks:
+        if not _may_go_on(credential, keyring):
+            yield retry()
+            return
+        yield block
+
+
+def _may_go_on(credential: Credential, keyring: Keyring) -> bool:
+    try:
+        return credential.is_good(keyring)
+    except GhostlessError as error:  # nobody can tell, and nothing new can be told either
+        log.info("a stream goes on although its token cannot be looked up: %s", error)
+        return True
 
 
 def _answer(blocks: Iterable[bytes]) -> Response:

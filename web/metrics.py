@@ -25,7 +25,7 @@ _COUNTED = {
 
 
 @routes.get("/metrics")
-@operation(Scope.READ)
+@operation(Scope.READ, whole=True)
 def metrics() -> ResponseReturnValue:
     """Return what there is to count, in the text format of Prometheus."""
     return Response(generate_latest(_Numbers(desk().client.reads)), content_type=CONTENT_TYPE_LATEST)

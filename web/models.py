@@ -132,6 +132,7 @@ class ResumeQuery(Query):
     """From where a stream goes on, for clients that cannot send the header."""
 
     last_event_id: Annotated[str, Field(max_length=200)] | None = None
+    token: str | None = None  # a stream token, from those who cannot send the header either; read before all else
 
 
 class EventsQuery(ResumeQuery):
@@ -141,6 +142,22 @@ class EventsQuery(ResumeQuery):
     owner: Owner | None = None
     type: Name | None = None
     queue: Name | None = None
+
+
+class StreamTokenBody(Body):
+    """What a stream token is to be good for: filters as of the stream, and its life in seconds."""
+
+    task: Annotated[list[Id], Field(max_length=TASKS_LIMIT)] = []
+    owner: Owner | None = None
+    type: Name | None = None
+    queue: Name | None = None
+    ttl: Annotated[int, Field(ge=10, le=3600)] = 600
+
+
+class SessionBody(Body):
+    """The token for which a session stands."""
+
+    token: Annotated[str, Field(max_length=200)]
 
 
 class NoQuery(Query):

@@ -22,6 +22,8 @@ class Operation:
     scope: Scope | None
     query: type[Query]
     body: type[Body]
+    whole: bool  # tells of everybody's tasks: not for callers that are bound to an owner
+    streams: bool  # a stream token is enough
 
     @classmethod
     def of(cls, view: View) -> "Operation | None":
@@ -31,7 +33,7 @@ class Operation:
     def read(self) -> dict[str, Any]:
         """Return what the request gives for the view, checked. Raises Refusal."""
         if self.scope:
-            caller().demand(self.scope)
+            caller().demand(self.scope, whole=self.whole, streams=self.streams)
         given: dict[str, Any] = {}
         query = read_query(self.query)
         if self.query is not NoQuery:
@@ -43,10 +45,18 @@ class Operation:
 
 
 def operation(
-    scope: Scope | None, *, query: type[Query] = NoQuery, body: type[Body] = NoBody
+    scope: Scope | None,
+    *,
+    query: type[Query] = NoQuery,
+    body: type[Body] = NoBody,
+    whole: bool = False,
+    streams: bool = False,
 ) -> Callable[[View], View]:
-    """Declare a route's contract. Its view gets `query` and `body`, where it has models of its own, as arguments."""
-    declared = Operation(scope, query, body)
+    """Declare a route's contract. Its view gets `query` and `body`, where it has models of its own, as arguments.
+
+    `whole` is for what tells of everybody's tasks, `streams` for what a stream token is enough for.
+    """
+    declared = Operation(scope, query, body, whole, streams)
 
     def decorate(view: View) -> View:
         @wraps(view)

@@ -15,7 +15,7 @@ routes = Blueprint("overview", __name__, url_prefix="/api")
 
 
 @routes.get("/stats")
-@operation(Scope.READ)
+@operation(Scope.READ, whole=True)
 def stats() -> ResponseReturnValue:
     """Return how many tasks are in each state and queue, the ledger, the last sweep, and how far listeners are."""
     reads = desk().client.reads
@@ -26,14 +26,14 @@ def stats() -> ResponseReturnValue:
 
 
 @routes.get("/queues")
-@operation(Scope.READ)
+@operation(Scope.READ, whole=True)
 def queues() -> ResponseReturnValue:
     """Return every queue with its state, how many tasks wait in it, and how many of them are parked, by type."""
     return jsonify(queues=desk().client.queue_overview())
 
 
 @routes.post("/queues/<given_name>/<any(pause, resume):action>")
-@operation(Scope.OPERATE)
+@operation(Scope.OPERATE, whole=True)
 def act(given_name: str, action: str) -> ResponseReturnValue:
     """Let no task of a queue start, or let them start again; running ones go on."""
     client, name = desk().client, queue_name(given_name)
@@ -52,7 +52,7 @@ def types() -> ResponseReturnValue:
 
 
 @routes.get("/schedules")
-@operation(Scope.READ)
+@operation(Scope.READ, whole=True)
 def schedules() -> ResponseReturnValue:
     """Return every schedule: what it submits, when it is due next, and what became of its last run."""
     found, _ = desk().client.schedules.all()
@@ -60,7 +60,7 @@ def schedules() -> ResponseReturnValue:
 
 
 @routes.get("/workers")
-@operation(Scope.READ)
+@operation(Scope.READ, whole=True)
 def workers() -> ResponseReturnValue:
     """Return every worker that is registered with rq, ours and others."""
     return jsonify(workers=[worker.to_dict() for worker in desk().client.workers()])

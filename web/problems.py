@@ -106,7 +106,7 @@ _RULES: Mapping[type[GhostlessError], _Rule] = {
 def install(app: Flask) -> None:
     """Answer every error of the application with a problem."""
     app.register_error_handler(Refusal, _refused)
-    app.register_error_handler(GhostlessError, _ours)
+    app.register_error_handler(GhostlessError, of_error)
     app.register_error_handler(HTTPException, _of_http)
     app.register_error_handler(Exception, _unforeseen)
 
@@ -117,6 +117,8 @@ def problem(status: int, kind: str, title: str, detail: str, members: Members | 
     response = Response(json.dumps(document | dict(members or {})), status, content_type=PROBLEM)
     if status == 503:
         response.headers["Retry-After"] = str(RETRY_AFTER)
+    if status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
 
@@ -152,7 +154,8 @@ def _refused(error: Refusal) -> Response:
     return problem(error.status, error.kind, error.title, error.detail, members)
 
 
-def _ours(error: GhostlessError) -> Response:
+def of_error(error: GhostlessError) -> Response:
+    """Return the answer to an error of ours."""
     rule = next((_RULES[kind] for kind in type(error).__mro__ if kind in _RULES), None)
     if rule is None:
         return _unforeseen(error)

@@ -4,6 +4,7 @@ import signal
 import threading
 import time
 import warnings
+from dataclasses import replace
 from typing import Any, cast
 
 from gunicorn.app.base import BaseApplication
@@ -32,6 +33,7 @@ def serve(
     workers: int = 1,
     *,
     allow_anonymous: bool = False,
+    require_tokens: bool = False,
     watchdog: bool = True,
 ) -> None:
     """Serve until SIGTERM or SIGINT. Does not return: gunicorn ends the process.
@@ -39,16 +41,25 @@ def serve(
     Each worker also runs a watchdog, unless told otherwise: whoever asks where a task is, there is then always
     somebody left to notice. Any number of watchdogs may run.
 
-    Everyone who reaches the address may do everything, so beyond this host it needs `allow_anonymous`. Without it a
-    request must also name this host (localhost, 127.0.0.1, [::1]); a proxy on this host that passes on another name
-    needs it too.
-    Raises InvalidSetting for an address that may not be served, and for a limit of open files that is too low.
+    Beyond this host everybody must show a token, unless `allow_anonymous` lets everyone do everything. On this host
+    nobody must, unless `require_tokens`, or the setting of that name, says so; but then a request must name this host
+    (localhost, 127.0.0.1, [::1]). A proxy on this host that passes on another name needs one of the two.
+    Raises InvalidSetting when both are given, and for a limit of open files that is too low.
     """
-    if not (allow_anonymous or host == "localhost" or is_loopback(host)):
-        raise InvalidSetting("host", "a loopback address, or allow_anonymous: anyone could cancel every task", host)
+    demands = demands_tokens(settings, host, allow_anonymous=allow_anonymous, require_tokens=require_tokens)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     connections = raise_file_limit().connections
-    Server(settings, address, workers, connections, local_only=not allow_anonymous, watchdog=watchdog).run()
+    settings = replace(settings, require_tokens=demands)
+    local_only = not (demands or allow_anonymous)
+    Server(settings, address, workers, connections, local_only=local_only, watchdog=watchdog).run()
+
+
+def demands_tokens(settings: Settings, host: str, *, allow_anonymous: bool, require_tokens: bool) -> bool:
+    """Tell whether everybody must show a token on this address. Raises InvalidSetting for a contradiction."""
+    wanted = require_tokens or settings.require_tokens
+    if wanted and allow_anonymous:
+        raise InvalidSetting("allow_anonymous", "no require_tokens (GHOSTLESS_REQUIRE_TOKENS) beside it", "both")
+    return wanted or not (allow_anonymous or host == "localhost" or is_loopback(host))
 
 
 class StreamWorker(GeventWorker):
@@ -109,7 +120,7 @@ class Server(BaseApplication):
 
     def load(self) -> Any:
         """Make a worker's application."""
-        return create_app(self._settings, local_only=self._local_only)
+        return create_app(self._settings, local_only=self._local_only, require_tokens=self._settings.require_tokens)
 
     def _begin(self, worker: Any) -> None:
         stop, desk = threading.Event(), cast(Desk, worker.wsgi.extensions["ghostless"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..errors import CorruptRecord
+from ..errors import CorruptRecord, Fault, InvalidTask
 from ..recurrence import MISFIRES, OVERLAPS, Misfire, Overlap, Recurrence
 from ..scheduler import submit_run
 from ..schedules import Schedule, as_dict
@@ -109,7 +109,8 @@ def add(
     given = all_params(params, named)
     wanted = Schedule(name, task_type, Recurrence(cron, zone, every), given, queue, misfire, overlap)
     wanted.check()
-    session.client.check(Request(task_type, given, queue=queue))
+    if session.client.check(Request(task_type, given, queue=queue)).secrets_json:
+        raise InvalidTask([Fault("params", "a schedule keeps no secrets: anybody may read what it submits")])
     session.client.schedules.put(wanted)
     _tell_next(session, name)
 

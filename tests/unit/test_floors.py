@@ -29,6 +29,7 @@ FLOORS = {
             "jobs.recurrence",
             "jobs.timetable",
             "jobs.signature",
+            "jobs.masking",
             "jobs.inventory",
             "jobs.batches",
         ),

@@ -29,6 +29,7 @@ GOOD = {
     "alert_webhook": ("https://hooks.example.com/T0/secret", "https://hooks.example.com/T0/secret"),
     "alert_timeouts": ("3", 3),
     "alert_window": ("60", 60.0),
+    "require_tokens": ("1", True),
     "allow_eviction": ("1", True),
 }
 NO_NUMBER = ("", "fast", "1h", "nan", "inf", "-inf", "-1", "1e12", "True", "None", "0x10", "5 s")
@@ -59,6 +60,7 @@ WRONG = [
     *(("alert_timeouts", value) for value in ("", "-1", "1.5")),
     *(("alert_window", value) for value in (*NO_NUMBER, "0")),
     *(("horse", value) for value in ("", "Fork", "thread")),
+    *(("require_tokens", value) for value in ("", "2", "maybe")),
     *(("allow_eviction", value) for value in ("", "2", "maybe")),
     *(("preload", value) for value in ("", "2", "maybe")),
     *(("max_tasks_per_horse", value) for value in ("", "-1", "1.5", "many", "1" * 10)),

@@ -5,6 +5,7 @@ import re
 import resource
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +22,7 @@ from ghostless.web.hosts import is_local
 from ghostless.web.limits import Limits, raise_file_limit
 from ghostless.web.models import SubmitBody, _depth_exceeds
 from ghostless.web.problems import pointer
-from ghostless.web.serve import Server, serve
+from ghostless.web.serve import Server, demands_tokens
 from ghostless.web.waiting import applied_wait
 from pydantic import ValidationError
 
@@ -346,6 +347,18 @@ def test_a_process_that_may_open_next_to_no_files_is_not_started(monkeypatch: py
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", ""])
 def test_everybody_is_not_served_by_accident(host: str) -> None:
-    """Beyond this host an address is served only when the operator says that anyone may do everything."""
+    """Beyond this host everybody shows a token, unless the operator says that anyone may do everything."""
+    demanded = partial(demands_tokens, host=host, require_tokens=False)
+    assert demanded(Settings(), allow_anonymous=False)
+    assert not demanded(Settings(), allow_anonymous=True)
     with pytest.raises(errors.InvalidSetting, match="allow_anonymous"):
-        serve(Settings(), host)
+        demanded(Settings(require_tokens=True), allow_anonymous=True)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.9", "::1"])
+def test_this_machine_needs_no_token_unless_that_is_said(host: str) -> None:
+    """By the option or by the setting."""
+    demanded = partial(demands_tokens, host=host, allow_anonymous=False)
+    assert not demanded(Settings(), require_tokens=False)
+    assert demanded(Settings(), require_tokens=True)
+    assert demanded(Settings(require_tokens=True), require_tokens=False)

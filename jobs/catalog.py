@@ -12,7 +12,7 @@ from jsonschema.exceptions import ValidationError
 
 from ..statemachine import Policy
 from .errors import CorruptRecord, Fault, InvalidParams, UnknownTaskType
-from .masking import masked
+from .masking import has_secrets, masked
 from .names import NAME
 from .reads import Reads
 
@@ -55,10 +55,10 @@ class PublishedType:
         return cast("Mapping[str, Any]", masked(params, self.schema, self.schema))
 
     def _told(self, error: ValidationError) -> str:
-        # Its message quotes the value.
-        if masked(error.instance, error.schema, self.schema) != error.instance:
-            return f"does not fit the schema ({error.validator}); the value is not shown, since it is secret"
-        return error.message[:500]
+        # Other messages than these quote the value, and a misplaced secret would be in it.
+        if error.validator in ("required", "additionalProperties") or not has_secrets(self.schema):
+            return error.message[:500]
+        return f"does not fit the schema ({error.validator}); values of this type are not shown, as it has secrets"
 
 
 def _field(error: ValidationError) -> str:

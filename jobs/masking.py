@@ -1,5 +1,6 @@
 """Params that are nobody's business: those whose schema says `writeOnly`, as pydantic's SecretStr does."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -23,10 +24,15 @@ def masked(value: Any, schema: object, root: Schema) -> Any:
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value)
         return {name: masked(member, _of_member(here, name), root) for name, member in members.items()}
-    if isinstance(value, list):
-        items = cast("list[Any]", value)
+    if isinstance(value, list | tuple):
+        items = cast("list[Any] | tuple[Any, ...]", value)
         return [masked(item, _of_item(here, index), root) for index, item in enumerate(items)]
     return value
+
+
+def has_secrets(schema: Schema) -> bool:
+    """Tell whether anything that a schema describes is secret."""
+    return '"writeOnly": true' in json.dumps(schema)
 
 
 def _resolved(schema: Schema, root: Schema) -> Schema:

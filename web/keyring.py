@@ -29,7 +29,11 @@ class Keyring:
             return replace(seen[0], now=seen[0].now + int(age * 1000))
         asked_at = time.monotonic()
         sight = self.tokens.look(token_id)
+        if token_id or sight.signing_key:  # else somebody may make the key at any moment
+            self._remember(token_id, sight, asked_at)
+        return sight
+
+    def _remember(self, token_id: str, sight: Sight, asked_at: float) -> None:
         if len(self._seen) >= KNOWN_LIMIT:
             self._seen.clear()
         self._seen[token_id] = sight, asked_at
-        return sight

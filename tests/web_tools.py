@@ -132,11 +132,14 @@ def in_process(app: Flask) -> Iterator[Served]:
 
 
 @contextmanager
-def gunicorn(redis_url: str, workers: int = 1, limit: str = "true") -> Iterator[Served]:
-    """Serve the way an installation does, in processes of its own; `limit` is a shell's command before it."""
+def gunicorn(redis_url: str, workers: int = 1, limit: str = "true", before: str = "") -> Iterator[Served]:
+    """Serve the way an installation does, in processes of its own; `limit` is a shell's command before it.
+
+    `before` is Python that runs first.
+    """
     port = free_port()
     environment = os.environ | {"GHOSTLESS_REDIS_URL": redis_url}
-    command = [sys.executable, "-c", SERVE, "127.0.0.1", str(port), str(workers)]
+    command = [sys.executable, "-c", before + SERVE, "127.0.0.1", str(port), str(workers)]
     process = subprocess.Popen(["sh", "-c", f'{limit}; exec "$@"', "sh", *command], env=environment)
     try:
         until(lambda: answers(port) or process.poll() is not None, what="the server's start")

@@ -1,5 +1,6 @@
 """The server: gunicorn with gevent workers, so that thousands of streams fit in one process."""
 
+import logging
 import signal
 import threading
 import time
@@ -8,6 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
 from gunicorn.workers.ggevent import GeventWorker
 
 from ..app import create_app
@@ -18,6 +20,8 @@ from .desk import Desk
 from .hosts import is_loopback
 from .hub import Hub
 from .limits import Limits, raise_file_limit
+from .patience import TimedBody
+from .redaction import redact
 
 STOP_POLL = 0.25
 """Seconds between two looks whether the worker is to stop."""
@@ -86,10 +90,21 @@ class StreamWorker(GeventWorker):
         """Serve one request."""
         if self._open > Limits.of_connections(self.worker_connections).subscribers:
             req.force_close()  # the places beyond the streams are for those who ask now
+        req.body = TimedBody(req)
         answer = super().handle_request(listener_name, req, sock, addr)
         if not self.alive:
             raise StopIteration  # how gunicorn closes a connection
         return answer
+
+
+class RedactingLogger(Logger):
+    """gunicorn's log, which quotes addresses, without the tokens in them."""
+
+    def setup(self, cfg: Any) -> None:
+        """Set the log up, and what else this process logs."""
+        super().setup(cfg)
+        for logger in (self.error_log, self.access_log, logging.getLogger()):
+            redact(logger)
 
 
 class Server(BaseApplication):
@@ -104,6 +119,7 @@ class Server(BaseApplication):
             "workers": workers,
             "worker_class": StreamWorker,
             "worker_connections": connections,
+            "logger_class": RedactingLogger,
             "graceful_timeout": GRACE,
             "keepalive": 5,
             "limit_request_line": 8190,  # a stream may name 50 tasks

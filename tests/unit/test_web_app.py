@@ -20,7 +20,7 @@ from ghostless.web import limits, problems
 from ghostless.web import serve as serve_module
 from ghostless.web.hosts import is_local
 from ghostless.web.limits import Limits, raise_file_limit
-from ghostless.web.models import SubmitBody, _depth_exceeds
+from ghostless.web.models import SubmitBody
 from ghostless.web.problems import pointer
 from ghostless.web.serve import Server, demands_tokens
 from ghostless.web.waiting import applied_wait
@@ -284,15 +284,6 @@ def test_a_client_says_how_long_it_waits(asked: int | None, prefer: str, seconds
 def test_pointers_are_escaped() -> None:
     """A field's name cannot pretend to be a path (RFC 6901)."""
     assert "/a~1b/c~0d/0" == pointer("a/b", "c~d", 0)
-
-
-def test_depth_is_measured_without_recursion() -> None:
-    """A document may be as deep as the limit and not deeper, in objects and arrays."""
-    deep: object = 1
-    for _ in range(5):
-        deep = {"a": [deep]}
-    assert not _depth_exceeds(deep, 11)
-    assert _depth_exceeds(deep, 10)
 
 
 def test_no_text_sends_anybody_to_a_command_that_does_not_exist() -> None:

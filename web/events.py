@@ -16,6 +16,7 @@ from .keyring import Keyring
 from .models import EventsQuery, ResumeQuery
 from .names import task_id
 from .operations import operation
+from .problems import of_error
 from .sse import Stream
 from .watch import Watch
 
@@ -42,13 +43,16 @@ def task_events(given_id: str, query: ResumeQuery) -> ResponseReturnValue:
 
 def _stream(watch: Watch, wanted: ResumeQuery) -> Response:
     last_event_id = request.headers.get("Last-Event-ID") or wanted.last_event_id or None
-    try:
-        return _opened(desk(), watch_seen(watch), last_event_id)
-    except (HubClosed, RedisUnavailable):
-        # A browser's EventSource gives up for good after any other status than 200.
-        if EVENT_STREAM not in request.headers.get("Accept", ""):
-            raise
-        return _answer([retry()])
+    return _opened(desk(), watch_seen(watch), last_event_id)
+
+
+@routes.errorhandler(HubClosed)
+@routes.errorhandler(RedisUnavailable)
+def come_back(error: GhostlessError) -> Response:
+    """Tell an EventSource to come back in a moment, also when nobody can tell whether its token is good."""
+    if EVENT_STREAM not in request.headers.get("Accept", ""):
+        return of_error(error)
+    return _answer([retry()])  # it gives up for good after any other status than 200
 
 
 def _opened(here: Desk, watch: Watch, last_event_id: str | None) -> Response:

@@ -173,10 +173,13 @@ def test_without_redis_nobody_is_let_in(client: Client, own_server: Callable[...
     assert 200 == web.get("/api/stats", headers=token).status_code
     server.stop()
     time.sleep(keyring.FRESH)
-    for path in ("/api/session", "/api/tasks", "/api/tasks/t"):
+    for path in ("/api/session", "/api/tasks", "/api/tasks/t", "/api/events"):
         answer = web.get(path, headers=token)
         told(answer, 503)
         assert answer.headers["Retry-After"]
+    stream = web.get("/api/events", headers=token | {"Accept": "text/event-stream"})
+    assert (200, "retry:") == (stream.status_code, stream.text[:6])
+    assert [] == [line for line in stream.text.splitlines() if line and not line.startswith("retry:")]
 
 
 def test_a_damaged_token_lets_nobody_in(app: Flask, client: Client, redis: Redis, keys: Keys) -> None:

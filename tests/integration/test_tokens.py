@@ -14,6 +14,7 @@ from ghostless.jobs.keys import Keys
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.jobs.tokens import Scope, Token, Tokens, split
+from ghostless.statemachine import Policy
 from redis import Redis
 
 Cli = Callable[..., Result]
@@ -231,3 +232,20 @@ def test_the_verb_refuses_what_is_no_token(cli: Cli, redis: Redis, options: Sequ
     """And stores nothing."""
     assert code == cli("tokens", "add", *options).exit_code
     assert 0 == redis.dbsize()
+
+
+def test_a_schedule_keeps_no_secrets(cli: Cli, client: Client, store: Store, redis: Redis) -> None:
+    """What a schedule submits stands in Redis for all to read; nothing is stored."""
+    schema = {"type": "object", "properties": {"key": {"type": "string", "writeOnly": True}, "n": {"type": "integer"}}}
+    kind = {"queue": "q", "policy": Policy().pack(), "schema": schema, "description": ""}
+    store.publish_types({"t": kind})
+    add = ("schedules", "add", "nightly", "--every", "1d", "--type", "t")
+    refused = cli(*add, "-p", "key=s3cret")
+    assert (1, True) == (refused.exit_code, "a schedule keeps no secrets" in refused.stderr)
+    assert "s3cret" not in refused.output
+    assert not redis.exists(store.keys.schedules)
+    assert 0 == cli(*add, "-p", "n=1").exit_code
+    shown = cli("submit", "t", "-p", "key=s3cret", "--id", "one")
+    assert 0 == shown.exit_code
+    assert {"key": "***"} == json.loads(cli("status", "one", "--json").stdout)["params"]
+    assert "s3cret" not in cli("status", "one").stdout

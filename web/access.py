@@ -1,6 +1,7 @@
 """Who asks, and what he may do and see."""
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from .hosts import is_local
 from .keyring import Keyring
 from .names import task_id
 from .problems import Refusal, of_error, problem
+from .veil import unveiled, veiled
 from .watch import Watch
 
 SESSION_COOKIE = "ghostless_session"
@@ -53,6 +55,17 @@ class Caller:
             return cls(actor, frozenset({Scope.READ}), watch.owner, credential)
         scopes = frozenset(scope for scope in Scope if token is None or token.allows(scope))
         return cls(actor, scopes, token.owner if token else None, credential)
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nothing tells this caller from others."""
+        return self.credential.token is None
+
+    @property
+    def expires_at(self) -> float | None:
+        """When the caller must show something new, in seconds since 1970 by this server's clock; None: never."""
+        ends = self.credential.expires
+        return None if ends is None else time.time() + (ends - desk().keyring.look().now) / 1000
 
     def demand(self, scope: Scope, *, whole: bool = False, streams: bool = False) -> None:
         """Raise Refusal (403) when the caller has not this scope.
@@ -135,6 +148,21 @@ def watch_seen(wanted: Watch) -> Watch:
         _narrowed("type", wanted.type, granted.type),
         _narrowed("queue", wanted.queue, granted.queue),
     )
+
+
+def cursor_read(text: str | None) -> str | None:
+    """Return the cursor of a listing as the core takes it. Raises RedisUnavailable."""
+    return unveiled(text, _key()) if text and caller().owner is not None else text
+
+
+def cursor_shown(text: str | None) -> str | None:
+    """Return the cursor of a listing as the caller may see it. Raises RedisUnavailable, RedisFull."""
+    return veiled(text, _key()) if text and caller().owner is not None else text
+
+
+def _key() -> str:
+    keyring = desk().keyring
+    return keyring.look().signing_key or keyring.tokens.signing_key()
 
 
 def start_session(response: Response, token: Token) -> None:

@@ -14,7 +14,7 @@ from ..jobs.model import Task
 from ..jobs.reads import Damaged
 from ..jobs.submission import Request
 from ..statemachine import State
-from .access import Scope, caller, task_seen
+from .access import Scope, caller, cursor_read, cursor_shown, task_seen
 from .cursors import ORIGIN, to_text
 from .desk import Desk, desk
 from .models import ActionBody, ListQuery, SubmitBody, WaitQuery
@@ -59,11 +59,8 @@ def listing(query: ListQuery) -> ResponseReturnValue:
     # The place in the history comes first: a move between the two reads is then told again, not missed.
     newest = here.past.newest()
     try:
-        page = here.client.list(
-            Filter(query.state, query.type, query.queue, caller().owner_wanted(query.owner)),
-            limit=query.limit,
-            cursor=query.cursor,
-        )
+        owner, cursor = caller().owner_wanted(query.owner), cursor_read(query.cursor)
+        page = here.client.list(Filter(query.state, query.type, query.queue, owner), limit=query.limit, cursor=cursor)
     except InvalidTask as error:
         raise wrong_parameter(error.faults) from error
     return jsonify(_page_view(here, page, newest.epoch) | {"last_event_id": str(newest)})
@@ -74,7 +71,7 @@ def _page_view(here: Desk, page: Page, epoch: str) -> dict[str, Any]:
         {"id": task.id, "damaged": True} if isinstance(task, Damaged) else here.shown(task, epoch)
         for task in page.tasks
     ]
-    return {"tasks": tasks, "next": page.cursor}
+    return {"tasks": tasks, "next": cursor_shown(page.cursor)}
 
 
 @routes.get("/<given_id>")

@@ -1,5 +1,6 @@
 """Who gets in over HTTP, what he may do, and what he never hears of."""
 
+import base64
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -329,6 +330,26 @@ def test_a_listing_shows_ones_own_tasks_only(
     assert {foreign} == listed("?owner=bob", every)
     bobs = told(web.get("/api/tasks?owner=bob", headers=ann), 404)
     assert bobs == told(web.get("/api/tasks?owner=carl", headers=ann), 404)
+
+
+def test_a_cursor_names_no_task_of_another_owner(app: Flask, client: Client, ann: dict[str, str]) -> None:
+    """All pages together hold each own task once, though most that is passed over is somebody else's."""
+    own = [submitted(client, owner="ann", id=f"anns-{number}") for number in range(5)]
+    for number in range(60):
+        submitted(client, owner="bob", id=f"bobs-{number}")
+    own += [submitted(client, owner="ann", id=f"anns-{number}") for number in range(5, 8)]
+    web, seen, cursor, pages = app.test_client(), [], None, 0
+    while pages == 0 or cursor:
+        query = {"limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = web.get("/api/tasks", query_string=query, headers=ann).get_json()
+        seen += [task["id"] for task in page["tasks"]]
+        cursor, pages = page["next"], pages + 1
+        if cursor:
+            assert b"bobs" not in base64.urlsafe_b64decode(cursor)
+    assert sorted(own) == sorted(seen)
+    assert pages > 4
+    for wrong in ("x", "MTcgYm9icy0x", "é", "A" * 100):
+        told(web.get("/api/tasks", query_string={"cursor": wrong}, headers=ann), 422)
 
 
 def test_a_submit_is_for_ones_own_owner(app: Flask, client: Client, ann: dict[str, str]) -> None:

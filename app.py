@@ -7,7 +7,7 @@ from flask.json.provider import DefaultJSONProvider
 
 from .jobs.client import Client
 from .jobs.settings import Settings
-from .web import access, events, guards, health, metrics, overview, problems, sessions, tasks
+from .web import access, confinement, cookies, events, guards, health, metrics, overview, problems, sessions, tasks
 from .web.desk import Desk
 
 
@@ -35,6 +35,8 @@ def create_app(
     guards.install(app, local_only=local_only)
     problems.install(app)
     access.install(app, tokens_demanded=require_tokens)
+    confinement.install(app)
+    cookies.install(app)
     for module in (tasks, events, sessions, overview, health, metrics):
         app.register_blueprint(module.routes)
     return app

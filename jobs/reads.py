@@ -88,13 +88,6 @@ class Reads:
             records = pipeline.execute(raise_on_error=False)
         return [_readable(task_id, record) for task_id, record in zip(task_ids, records, strict=True)]
 
-    def owners(self, task_ids: Sequence[str]) -> list[str | None]:
-        """Return whose the tasks are, in the order asked for; None for no one's, and for an id that no task has."""
-        with translated(), self.redis.pipeline(transaction=False) as pipeline:
-            for task_id in task_ids:
-                pipeline.hget(self.keys.task(task_id), "owner")
-            return cast("list[str | None]", pipeline.execute())
-
     def history(self, task_id: str) -> list[Entry]:
         """Return every move of a task, oldest first. Raises TaskNotFound, CorruptRecord."""
         with translated(), self.redis.pipeline(transaction=False) as pipeline:

@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from redis import Redis
 
 from . import bounds
@@ -48,7 +48,7 @@ class Token:
     id: str
     name: str
     scopes: frozenset[Scope]
-    hash: str  # SHA-256 of the secret, in hex
+    hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # SHA-256 of the secret
     created: int
     owner: str | None = None  # whose tasks it is confined to
     expires: int | None = None

@@ -7,7 +7,8 @@ from flask import Blueprint, Response, request
 from flask.typing import ResponseReturnValue
 
 from ..jobs.errors import GhostlessError, RedisUnavailable
-from .access import Scope, caller, watch_seen
+from .access import Scope, caller
+from .confinement import watch_seen
 from .credentials import Credential
 from .desk import Desk, desk
 from .frames import retry
@@ -43,7 +44,7 @@ def task_events(given_id: str, query: ResumeQuery) -> ResponseReturnValue:
 
 def _stream(watch: Watch, wanted: ResumeQuery) -> Response:
     last_event_id = request.headers.get("Last-Event-ID") or wanted.last_event_id or None
-    return _opened(desk(), watch_seen(watch), last_event_id)
+    return _opened(desk(), watch_seen(watch, partly=last_event_id is not None), last_event_id)
 
 
 @routes.errorhandler(HubClosed)

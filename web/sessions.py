@@ -4,7 +4,9 @@ from flask import Blueprint, Response, jsonify
 from flask.typing import ResponseReturnValue
 
 from . import credentials
-from .access import Scope, caller, end_session, start_session, watch_seen
+from .access import Scope, caller
+from .confinement import watch_seen
+from .cookies import end_session, start_session
 from .desk import desk
 from .models import SessionBody, StreamTokenBody
 from .operations import operation
@@ -21,7 +23,7 @@ def stream_token(body: StreamTokenBody) -> ResponseReturnValue:
     It reads only: `/api/events`, `/api/tasks/{id}/events` and `/api/tasks/{id}`. It may be used more than once, and on
     the routes of events it may stand in the address as `token`. It ends at `expires_at` (ms), or with the token behind.
     """
-    watch = watch_seen(Watch(frozenset(body.task), body.owner, body.type, body.queue))
+    watch = watch_seen(Watch(frozenset(body.task), body.owner, body.type, body.queue), partly=True)
     text, expires = credentials.stream_token(desk().keyring, caller().credential.token, watch, body.ttl)
     return jsonify(token=text, expires_at=expires)
 

@@ -14,7 +14,8 @@ from ..jobs.model import Task
 from ..jobs.reads import Damaged
 from ..jobs.submission import Request
 from ..statemachine import State
-from .access import Scope, caller, cursor_read, cursor_shown, task_seen
+from .access import Scope, caller
+from .confinement import cursor_read, cursor_shown, task_seen
 from .cursors import ORIGIN, to_text
 from .desk import Desk, desk
 from .models import ActionBody, ListQuery, SubmitBody, WaitQuery

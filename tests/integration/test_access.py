@@ -440,3 +440,21 @@ def test_streams_of_another_owners_tasks_are_unknown(app: Flask, ann: dict[str, 
     web = app.test_client()
     for query in (f"task={foreign}", f"task=nobodys&task={foreign}", "owner=bob"):
         told(web.get(f"/api/events?{query}", headers=ann), 404)
+
+
+@pytest.mark.parametrize("other", ["bobs-task", "past", "nobodys"])
+def test_a_stream_that_comes_back_goes_on_without_what_is_gone(
+    app: Flask, client: Client, redis: Redis, keys: Keys, ann: dict[str, str], foreign: str, other: str
+) -> None:
+    """A task that was purged meanwhile ends no stream of others; what never was is alike to it."""
+    submitted(client, id="anns", owner="ann")
+    client.cancel("anns")
+    redis.set(keys.tombstone("past"), "SUCCESS 1", px=60_000)
+    web, query = app.test_client(), [("task", "anns"), ("task", other)]
+    told(web.get("/api/events", query_string=query, headers=ann), 404)
+    beginning = {"Last-Event-ID": f"{client.reads.epoch()}.0-0"}
+    stream = web.get("/api/events", query_string=query, headers=ann | beginning)
+    assert 200 == stream.status_code
+    assert "event: end" in stream.text
+    assert other not in stream.text
+    told(web.get("/api/events", query_string={"task": other}, headers=ann | beginning), 404)

@@ -16,7 +16,7 @@ from ghostless.jobs.keys import Keys
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.jobs.tokens import Scope
-from ghostless.web import access, keyring, sse
+from ghostless.web import cookies, keyring, sse
 from helpers import eventually, expect
 from redis import Redis
 from web_tools import EventStream, Hand, Served, in_process, publish, states, submitted
@@ -112,8 +112,24 @@ def test_a_stream_token_shows_no_task_outside_its_filter(
     """Not by its id either, whichever of the filters it lies outside of."""
     publish(store, "other", queue="other")
     submitted(client, id="two", owner="bob", type="other")
-    token = stream_token(web, reader, **(grant if "task" not in grant else {"task": []} | grant))
+    token = stream_token(web, reader, **grant)
     told(web.get("/api/tasks/two", headers=bearer(token)), 404)
+
+
+@pytest.mark.parametrize("grant", GRANTS[:4], ids=str)
+def test_a_stream_token_waits_for_no_task_outside_its_filter(
+    web: FlaskClient, client: Client, store: Store, reader: dict[str, str], grant: dict[str, Any]
+) -> None:
+    """Nor does it hear of one that was purged."""
+    publish(store, "other", queue="other")
+    submitted(client, id="two", owner="bob", type="other")
+    store.redis.set(store.keys.tombstone("past"), "SUCCESS 1")
+    shown = bearer(stream_token(web, reader, **grant))
+    asked_at = time.monotonic()
+    told(web.get("/api/tasks/two?wait=30", headers=shown), 404)
+    told(web.get("/api/tasks/past?wait=30", headers=shown), 404)
+    told(web.get("/api/events?task=two", headers=shown), 404)
+    assert time.monotonic() - asked_at < 10
 
 
 def test_a_stream_token_without_a_stated_filter_is_filtered(
@@ -131,8 +147,10 @@ def test_a_bound_token_gives_no_more_than_it_has(web: FlaskClient, client: Clien
     """Its stream tokens are bound to the same owner, whatever is asked for."""
     submitted(client, id="anns", owner="ann")
     submitted(client, id="bobs", owner="bob")
-    for grant in ({"owner": "bob"}, {"task": ["bobs"]}, {"task": ["anns", "bobs"]}):
+    for grant in ({"owner": "bob"}, {"task": ["bobs"]}, {"task": ["bobs", "nobodys"]}):
         told(web.post("/api/stream-tokens", json=grant, headers=ann), 404)
+    part = {"token": stream_token(web, ann, task=["anns", "bobs"])}
+    told(web.get("/api/events", query_string=part | {"task": "bobs"}), 404)
     token = stream_token(web, ann)
     told(web.get("/api/events", query_string={"token": token, "task": "bobs"}), 404)
     told(web.get("/api/tasks/bobs", headers=bearer(token)), 404)
@@ -298,7 +316,7 @@ def cookie(web: FlaskClient, text: str) -> str:
     """Begin a session; return the cookie as a browser sends it."""
     answer = web.post("/api/session", json={"token": text})
     assert 204 == answer.status_code
-    web.delete_cookie(access.SESSION_COOKIE)
+    web.delete_cookie(cookies.SESSION_COOKIE)
     return answer.headers["Set-Cookie"].partition(";")[0]
 
 
@@ -383,7 +401,7 @@ def test_a_session_that_is_used_lives_on(web: FlaskClient, client: Client, monke
     web.post("/api/session", json={"token": text})
     assert "Set-Cookie" not in web.get("/api/tasks").headers
     first = web.get("/api/session").get_json()["expires_at"]
-    monkeypatch.setattr(access, "SESSION_LIFE", 3 * access.SESSION_LIFE)
+    monkeypatch.setattr(cookies, "SESSION_LIFE", 3 * cookies.SESSION_LIFE)
     assert "Set-Cookie" in web.get("/api/tasks").headers
     assert web.get("/api/session").get_json()["expires_at"] > first + 3_600_000
 

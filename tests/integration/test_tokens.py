@@ -137,7 +137,10 @@ def test_a_revoked_token_is_gone(tokens: Tokens) -> None:
         tokens.revoke(token.id)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "x", '{"scopes": ["everything"]}'])
+DAMAGED = {"id": "abc", "name": "x", "scopes": ["admin"], "hash": "é", "created": 1, "owner": None, "expires": None}
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "x", '{"scopes": ["everything"]}', json.dumps(DAMAGED)])
 def test_a_damaged_record_lets_nobody_in(tokens: Tokens, backend: Redis, keys: Keys, text: str) -> None:
     """It is an error and no token, is listed as damaged, and can be revoked."""
     backend.hset(keys.tokens, "abc", text)

@@ -25,8 +25,8 @@ local clocks = ARGV[15] ~= "" and ARGV[15] or nil
 local depends_on, confined, secrets = ARGV[16], ARGV[17] == "1", ARGV[18]
 
 local function answer_existing(task)
-  local is_same = task.fingerprint == fingerprint and (task.owner or "") == owner
-  return reply(is_same and "already" or "conflict", task)
+  local is_foreign = confined and task.owner ~= owner
+  return reply(task.fingerprint == fingerprint and not is_foreign and "already" or "conflict", task)
 end
 
 local existing, problem = read_task(id)

@@ -396,15 +396,6 @@ def test_ones_own_conflict_is_told_in_full(app: Flask, ann: dict[str, str]) -> N
     assert task_id == told(other, 409)["task"]
 
 
-def test_the_same_wish_of_another_owner_is_another_wish(client: Client, store: Store) -> None:
-    """Whoever may see everything is not told either that his task is there already when it is somebody else's."""
-    publish(store)
-    submitted(client, id="t", owner="bob")
-    assert not client.submit("work", id="t", owner="bob").created
-    with pytest.raises(Exception, match="belongs to another task"):
-        client.submit("work", id="t", owner="ann")
-
-
 def test_nobody_waits_for_another_owners_task(
     app: Flask, client: Client, ann: dict[str, str], foreign: str, hand: Hand
 ) -> None:

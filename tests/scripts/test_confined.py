@@ -1,4 +1,4 @@
-"""Params with secrets: kept twice, the worker gets one copy and everybody else the other."""
+"""Params with secrets, kept twice; and submits of callers who may know of their own tasks only."""
 
 import pytest
 from audit import audit
@@ -60,12 +60,15 @@ def test_secrets_go_with_their_task(backend: Redis) -> None:
     assert [stage.keys.tombstone(ID)] == [key for key in backend.scan_iter() if ID in key]
 
 
-def test_an_id_of_another_owner_is_taken(stage: Scene) -> None:
-    """Even when all else is the same it is another wish: nothing is told of the task but that it is there."""
-    same = submission(params_json=SHOWN, secrets_json=WHOLE)
-    assert "already" == stage.store.submit(same).word
-    for owner in ("ann", "bob"):
-        assert "conflict" == stage.store.submit(submission(owner=owner)).word
+@pytest.mark.parametrize("of", [{}, {"owner": "bob"}])
+def test_an_id_of_another_owner_is_taken(backend: Redis, of: dict[str, str]) -> None:
+    """For who is confined even the very same wish is another one; who may see everything finds the task."""
+    stage = scene(backend)
+    stage.store.submit(submission(**of))
+    assert "already" == stage.store.submit(submission(owner="ann")).word
+    assert "conflict" == stage.store.submit(submission(owner="ann", confined=True)).word
+    stage.store.submit(submission("t2", owner="ann"))
+    assert "already" == stage.store.submit(submission("t2", owner="ann", confined=True)).word
 
 
 @pytest.mark.parametrize("owner", ["", "bob"])

@@ -50,7 +50,7 @@ HEADERS = st.dictionaries(
     max_size=4,
 )
 BOUNDED = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
 )
 
 

@@ -128,7 +128,6 @@ def test_slow_clients_keep_nobody_from_being_served(web: Served) -> None:
         begun_at = time.monotonic()
         assert answers(urlsplit(web.url).port or 0)
         assert time.monotonic() - begun_at < 3
-        list(pool.map(everything, held))  # the server ends them all
     for connection in held:
         connection.close()
 

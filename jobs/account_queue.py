@@ -18,8 +18,7 @@ def pending(around: Circumstances) -> Account:
     if around.suspended:
         return Account("all workers are suspended", "nothing until `rq resume`")
     if not around.workers:
-        why = f"no worker listens on its queue {queue}"
-        return Account(why, f"nothing until `ghostless worker {queue}` runs", evidence=_parking(around))
+        return _unheard(around)
     servers = [worker for worker in around.workers if _may_start(worker, task)]
     if not servers:
         return _unserved(around)
@@ -35,7 +34,7 @@ def pending(around: Circumstances) -> Account:
         f"{_whoever(names, len(servers))} starts it when its turn comes{_estimate(around, len(servers))}",
         evidence=(
             f"{task.type} is served by {names}",
-            *remarks(around.workers, around.now),
+            *remarks((*around.workers, *around.silent[:NAMED]), around.now),
             f"submitted {distance(task.submitted_at, around.now)}",
         ),
     )
@@ -46,6 +45,17 @@ def _may_start(worker: Member, task: Task) -> bool:
     return worker.takes(task.type) and not (task.parked_at and worker.record is None)
 
 
+def _unheard(around: Circumstances) -> Account:
+    queue = around.task.queue
+    if around.silent:
+        last_beats = "; ".join(remarks(around.silent[:NAMED], around.now))
+        why = f"every worker of its queue {queue} has fallen silent: {last_beats}"
+        upcoming = f"nothing until one of them goes on, or another `ghostless worker {queue}` runs"
+    else:
+        why, upcoming = f"no worker listens on its queue {queue}", f"nothing until `ghostless worker {queue}` runs"
+    return Account(why, upcoming, evidence=_parking(around))
+
+
 def _unserved(around: Circumstances) -> Account:
     task, now = around.task, around.now
     why = f"no worker of its queue {task.queue} serves the type {task.type}"
@@ -54,6 +64,7 @@ def _unserved(around: Circumstances) -> Account:
         f"the first worker that serves it starts it: `ghostless worker {task.queue} --tasks MODULE`{_again(around)}",
         evidence=(
             *_parking(around),
+            *remarks(around.silent[:NAMED], now),
             *(serves(worker, task.type) for worker in around.workers[:NAMED] if not remark(worker, now)),
         ),
     )

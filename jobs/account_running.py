@@ -2,7 +2,7 @@
 
 from ..statemachine import Event, Policy, State
 from .account import Account, by, last, unwatched
-from .availability import handed_back_at
+from .availability import handed_back_at, stop_of
 from .circumstances import Circumstances
 from .spans import distance, duration
 
@@ -14,6 +14,11 @@ def processing(around: Circumstances) -> Account:
         return _silent(around)
     if around.granted and around.lease < around.granted // 2:
         return _quiet(around, around.lease, around.granted)
+    asked = stop_of(around.holder, task)
+    if asked:
+        why = f"the worker {task.worker_id} has asked attempt {task.attempt} to stop: {asked.stopping}"
+        upcoming = "it ends as soon as its handler stops, or its worker kills its process"
+        return Account(why, upcoming, asked.kill_at, _signs_of_life(around))
     why, hands_back_at = f"the worker {task.worker_id} runs attempt {task.attempt}", handed_back_at(around.holder)
     if hands_back_at:
         upcoming = "it ends by itself, or goes back to its queue, from its last checkpoint"

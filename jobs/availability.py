@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from .fleet import Member
+from .model import Task
 from .record import WorkerRecord
 from .spans import duration
 
@@ -34,11 +35,20 @@ def remarks(workers: Iterable[Member], now: int) -> tuple[str, ...]:
 def remark(worker: Member, now: int) -> str:
     """Return what keeps a worker from taking a task; "" when nothing does."""
     record = worker.record
+    if worker.silent_for is not None:
+        return f"{worker.name} has not beaten for {duration(worker.silent_for)}"
     if record and record.drain_ends_at:
         return f"{worker.name} is draining, and takes nothing new"
     if record and record.loading_since:
         return f"{worker.name} is loading its modules, for {duration(now - record.loading_since)}"
     return ""
+
+
+def stop_of(holder: Member | None, task: Task) -> WorkerRecord | None:
+    """Return the record of a worker that has asked the attempt of a task to stop; None when it has not."""
+    record = holder.record if holder else None
+    is_its = record and (record.task_id, record.attempt) == (task.id, task.attempt)
+    return record if record and is_its and record.stopping else None
 
 
 def handed_back_at(holder: Member | None) -> int | None:

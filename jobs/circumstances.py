@@ -8,7 +8,7 @@ from typing import Any
 from ..statemachine import RUNNING, WAITING_FOR_TIME, State
 from .dependencies import Awaited
 from .errors import GhostlessError
-from .fleet import Member, members, serving
+from .fleet import Member, members, serving, silent
 from .model import Entry, Task
 from .reads import Damaged, Reads, is_kept_up
 from .scripts import milliseconds, moment, translated
@@ -32,6 +32,7 @@ class Circumstances:
     queue_paused: bool = False
     suspended: bool = False  # all workers, by `rq suspend`
     workers: Sequence[Member] = ()  # those that listen on its queue, without those that fell silent
+    silent: Sequence[Member] = ()  # those
     holder: Member | None = None  # the worker that runs it, as it told of itself last
     position: int | None = None  # in its queue, from 1
     pending: int = 0  # what waits in its queue
@@ -57,6 +58,7 @@ def circumstances(reads: Reads, task_id: str) -> Circumstances:
         task=task,
         history=history,
         workers=serving(task.queue, fleet),
+        silent=silent(task.queue, fleet),
         holder=next((member for member in fleet if member.name == task.worker_id), None),
         refuses=_refuses(reads),
         usual=_usual(reads, task) if task.state is State.PENDING else None,

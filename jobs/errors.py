@@ -148,9 +148,11 @@ class ScheduleNotFound(GhostlessError):
 class GroupNotFound(GhostlessError):
     """No listener's group has this name."""
 
-    def __init__(self, group: str) -> None:
-        self.group = group
-        super().__init__(f"no listener reads the history as {group!r}; `ghostless listeners` lists those that do")
+    def __init__(self, group: str, groups: Sequence[str] = ()) -> None:
+        """`groups` are those that there are."""
+        self.group, self.groups = group, tuple(groups)
+        others = f"these groups do: {', '.join(self.groups)}" if self.groups else "nor does any other group"
+        super().__init__(f"no listener reads the history as {group!r}; {others}")
 
 
 class TokenNotFound(GhostlessError):

@@ -94,6 +94,11 @@ def serving(queue: str, fleet: list[Member]) -> list[Member]:
     return [member for member in fleet if queue in member.queues and member.silent_for is None]
 
 
+def silent(queue: str, fleet: list[Member]) -> list[Member]:
+    """Return the workers of a queue that fell silent; nobody knows whether they come back."""
+    return [member for member in fleet if queue in member.queues and member.silent_for is not None]
+
+
 def _silence(record: WorkerRecord | None, now: int) -> int | None:
     if record is None or record.beat_at is None or now - record.beat_at <= record.lease:
         return None

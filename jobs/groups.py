@@ -121,7 +121,20 @@ class Groups:
             if isinstance(destroyed, Exception) and "requires the key to exist" not in str(destroyed):
                 raise destroyed
         if not deleted and destroyed != 1:
-            raise GroupNotFound(name)
+            raise self._not_found(name)
+
+    def _not_found(self, name: str) -> GroupNotFound:
+        return GroupNotFound(name, self._names())
+
+    def _names(self) -> list[str]:
+        with translated():
+            try:
+                groups = self.redis.xinfo_groups(self.keys.history)
+            except ResponseError as error:
+                if _has_no_history(error):
+                    return []
+                raise
+        return sorted(group["name"] for group in groups)
 
     def all(self) -> list[GroupStatus]:
         """Return how every group stands, by name. Raises CorruptRecord when there is no history but something else."""
@@ -129,7 +142,7 @@ class Groups:
             pipeline.time()
             pipeline.xinfo_groups(self.keys.history)
             time, groups = pipeline.execute(raise_on_error=False)
-            if isinstance(groups, ResponseError) and "no such key" in str(groups):
+            if _has_no_history(groups):
                 return []
             if isinstance(groups, Exception):
                 raise groups
@@ -186,7 +199,7 @@ class Groups:
     def parked(self, name: str) -> tuple[list[Parked], list[str]]:
         """Return what is parked in a group, the newest first, and what is wrong with records that cannot be read.
 
-        Raises CorruptRecord when nothing can be read at all.
+        Raises GroupNotFound when there is no such group and nothing of one, CorruptRecord when nothing can be read.
         """
         records, damaged = self._parked(name)
         return list({parked.entry.id: parked for _, parked in records}.values()), damaged
@@ -195,6 +208,8 @@ class Groups:
         """Return the records with their stored forms, the newest first, and what is wrong with the others."""
         with translated():
             texts = cast("list[str]", self.redis.lrange(self.keys.parked_entries(name), 0, -1))
+        if not texts and name not in (names := self._names()):
+            raise GroupNotFound(name, names)
         records: list[tuple[str, Parked]] = []
         damaged: list[str] = []
         for text in texts:
@@ -235,11 +250,15 @@ class Groups:
                 )
             except ResponseError as error:
                 if str(error).startswith("NOGROUP"):
-                    raise GroupNotFound(name) from error
+                    raise self._not_found(name) from error
                 raise
             if claimed:
                 self.redis.lrem(self.keys.parked_entries(name), 0, text)
         return bool(claimed)
+
+
+def _has_no_history(answer: Any) -> bool:
+    return isinstance(answer, ResponseError) and "no such key" in str(answer)
 
 
 def _is_there(row: Sequence[Any]) -> bool:

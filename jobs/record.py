@@ -35,6 +35,8 @@ class WorkerRecord:
     task_id: str | None = None
     attempt: int | None = None
     since: int | None = None  # when the attempt began
+    stopping: str = ""  # why the attempt was asked to stop
+    kill_at: int | None = None  # when its process is killed then
     lease_age: int | None = None  # since the lease was last renewed
     horse_pid: int | None = None
     horse_rss: int | None = None

@@ -87,6 +87,7 @@ class Reporter(threading.Thread):
         self._stopping = False
         self.state: State | None = None
         self.is_lost = False
+        self.asked: tuple[str, float] | None = None  # why the attempt is to stop, and when its process is killed
         self.renewed_at = 0.0
         self.answered_at = 0.0  # when Redis last answered, on the monotonic clock
 
@@ -99,7 +100,7 @@ class Reporter(threading.Thread):
                 return
             self._held, self.state, self.is_lost = held, state, False
             self._outbox = _Outbox()
-            self._longest_run = None
+            self._longest_run = self.asked = None
             self.renewed_at = since
             was_hinted = self._hinted == held.task_id
             # Never later than planned: a worker of many short tasks beats too.
@@ -110,7 +111,7 @@ class Reporter(threading.Thread):
     def release(self) -> None:
         """Stop reporting for the attempt; what was not sent is dropped."""
         with self._changed:
-            self._held = None
+            self._held = self.asked = None
             self._outbox = _Outbox()
 
     def progress(self, fraction: float, message: str) -> None:
@@ -144,6 +145,10 @@ class Reporter(threading.Thread):
             self._longest_run = longest_run
             self._beat_due = 0.0
             self._changed.notify_all()
+
+    def asked_to_stop(self, why: str, kill_at: float) -> None:
+        """Tell with the next beat that the attempt was asked to stop; `kill_at` is of the monotonic clock."""
+        self.asked = (why, kill_at)
 
     def look_at(self, task_id: str) -> None:
         """Look at the state of this task at once, or as soon as it is held, instead of with the next beat."""

@@ -26,6 +26,7 @@ from .client import Client
 from .errors import CorruptRecord, GhostlessError, RedisFull, RedisRefused, RedisUnavailable, TaskConflict, TaskNotFound
 from .pauses import Pauses
 from .schedules import BY_CODE, Schedule
+from .scripts import translated
 
 log = logging.getLogger("ghostless.scheduler")
 
@@ -52,8 +53,22 @@ class Scheduler(RqScheduler):
         self._registered = False
 
     def run(self, burst: bool = False) -> None:
-        """Submit and hand over what is due until a signal, or once with `burst`, whatever happens to Redis."""
+        """Submit and hand over what is due until a signal, whatever happens to Redis; or once with `burst`.
+
+        With `burst` alone what happens is raised: RedisUnavailable, RedisFull, RedisRefused, and whatever a plain job
+        raises that cannot be read.
+        """
         self._install_signal_handlers()
+        try:
+            if burst:
+                with translated():
+                    self.tick()
+            else:
+                self._go_on()
+        finally:
+            self._depart()
+
+    def _go_on(self) -> None:
         pauses = Pauses(2 * self._interval, LONGEST_PAUSE)
         while not self.stopping.is_set():
             try:
@@ -66,10 +81,7 @@ class Scheduler(RqScheduler):
             except Exception:  # from a plain job that cannot be read, say
                 log.exception("the scheduler met an error it does not know, and goes on")
                 pause = LONGEST_PAUSE
-            if burst:
-                break
             self.stopping.wait(pause)
-        self._depart()
 
     def tick(self) -> None:
         """Do once what is due. Raises RedisError, RedisUnavailable, RedisFull."""
@@ -103,32 +115,30 @@ class Scheduler(RqScheduler):
         """Submit every run that is due; return how many schedules were moved on."""
         found, now = self.schedules.all()
         moved = 0
-        for name, schedule in found.items():
+        for schedule in found.values():
             if isinstance(schedule, CorruptRecord):
                 log.error("%s; the others go on", schedule)
             elif not schedule.paused and schedule.due <= now:
-                moved += self._fire(name, schedule, now)
+                moved += self._fire(schedule, now)
         return moved
 
-    def _fire(self, name: str, schedule: Schedule, now: int) -> bool:
+    def _fire(self, schedule: Schedule, now: int) -> bool:
         after = schedule
         for due in chosen(schedule, now):
             after = self._submit(after, due)
-        after = replace(after, due=schedule.recurrence.next_after(now))
-        if after.last_problem and after.last_problem != schedule.last_problem:
-            log.error("schedule %s: %s", name, after.last_problem)
-        return self.schedules.advance(schedule, after)
+        return self.schedules.advance(schedule, replace(after, due=schedule.recurrence.next_after(now)))
 
     def _submit(self, schedule: Schedule, due: int) -> Schedule:
         hindrance = self._hindrance(schedule)
         if hindrance:
-            return replace(schedule, last_due=due, last_problem=hindrance, skipped=schedule.skipped + 1)
+            level = logging.INFO if schedule.overlap == "skip" else logging.WARNING  # as was asked for, or not
+            return _left_out(schedule, due, level, f"left out: {hindrance}")
         try:
             task_id = self._task_of(schedule, due)
         except (RedisUnavailable, RedisFull, RedisRefused):
             raise
         except GhostlessError as error:  # this run cannot be; the next one may
-            return replace(schedule, last_due=due, last_problem=f"not submitted: {error}", skipped=schedule.skipped + 1)
+            return _left_out(schedule, due, logging.ERROR, f"not submitted: {error}")
         return replace(schedule, last_due=due, last_task=task_id, last_problem="")
 
     def _task_of(self, schedule: Schedule, due: int) -> str:
@@ -145,9 +155,9 @@ class Scheduler(RqScheduler):
         except (TaskNotFound, CorruptRecord):
             return ""
         if task.parked_at and schedule.source == BY_CODE:  # the code that declared it may be gone for good
-            return f"left out: no worker serves {task.type}, and the run before, {task.id}, waits for one"
+            return f"no worker serves {task.type}, and the run before, {task.id}, waits for one"
         is_allowed = task.is_final or schedule.overlap == "allow"
-        return "" if is_allowed else f"left out: the run before, {task.id}, is {task.state}"
+        return "" if is_allowed else f"the run before, {task.id}, is {task.state}"
 
     # Plain jobs
 
@@ -172,6 +182,13 @@ class Scheduler(RqScheduler):
         with suppress(CronSimError):
             due = next(CronSim(job.meta["cron_string"], now))
             self.connection.zadd(self.scheduled_jobs_key, {job.id: due.timestamp()}, xx=True)
+
+
+def _left_out(schedule: Schedule, due: int, level: int, problem: str) -> Schedule:
+    """Return a schedule of which one run is not submitted, and log why, unless that was so the last time too."""
+    if problem != schedule.last_problem:
+        log.log(level, "schedule %s: %s", schedule.name, problem)
+    return replace(schedule, last_due=due, last_problem=problem, skipped=schedule.skipped + 1)
 
 
 def chosen(schedule: Schedule, now: int) -> Sequence[int]:

@@ -77,6 +77,9 @@ _ENDINGS: Mapping[str, tuple[Event, Reason, str]] = {
 _STRENGTH = {"pause": 0, "shutdown": 1, "timeout": 2, "stall": 2, "cancel": 3, "lease": 4}
 """A stronger reason to stop replaces a weaker one that is under way."""
 
+_UNSEEN = {"timeout", "stall"}
+"""Reasons that only this worker knows; the others stand in the task's state, or in the beat of one that drains."""
+
 _NOT_BEGUN = Ending(Event.SUSPEND, Reason.HEARTBEAT_LOST, "its lease was over before the handler could begin")
 
 _WISHED_BY_STATE = {State.CANCELLING: "cancel", State.PAUSING: "pause"}
@@ -203,13 +206,16 @@ class Supervisor:
 
     def _stopped(self, how: str) -> Ending:
         stop = self._stop or _Stop("shutdown", time.monotonic(), 0, 0)
-        event, reason, why = _ENDINGS[stop.why]
-        why = why.format(run=self._clocks.run / 1000, silence=self._clocks.policy.stall_timeout / 1000)
+        event, reason, _ = _ENDINGS[stop.why]
         where = f" in the setup of {self.horse.setting_up}" if self.horse.setting_up else ""
-        told = f"{why}: {how}{where} after {self._since_asked(stop)}"
+        told = f"{self._words(stop)}: {how}{where} after {self._since_asked(stop)}"
         if event is Event.SUSPEND and not self._has_saved and self.claimed.checkpoint is None:
             told += "; it saved no checkpoint and starts anew"
         return Ending(event, reason, told)
+
+    def _words(self, stop: _Stop) -> str:
+        run, silence = self._clocks.run / 1000, self._clocks.policy.stall_timeout / 1000
+        return _ENDINGS[stop.why][2].format(run=run, silence=silence)
 
     @staticmethod
     def _since_asked(stop: _Stop) -> str:
@@ -278,6 +284,9 @@ class Supervisor:
         waits = self.settings.grace if why in ("pause", "shutdown") and self._has_saved else 0.0
         self._stop = _Stop(why, now, now + waits, now + waits + self.settings.grace, forced=waits == 0)
         log.info("task %s is asked to stop: %s", self.claimed.held.task_id, why)
+        self.reporter.asked_to_stop(self._words(self._stop), self._stop.kill_at)
+        if why in _UNSEEN:
+            self.reporter.beat_soon()
         self._ask(self._stop)
 
     def _ask(self, stop: _Stop) -> None:

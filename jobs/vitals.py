@@ -77,6 +77,7 @@ class Vitals:
     def record(self, beat: WorkerRecord) -> WorkerRecord:
         """Return the record of a beat with all that is known here."""
         horse, claimed, lease_age = self.stable.horse, self._claimed, self._lease_age()
+        stopping, kill_at = (self.reporter and self.reporter.asked) or ("", None)
         return replace(
             beat,
             types=self.stable.served,
@@ -84,6 +85,8 @@ class Vitals:
             task_id=claimed.held.task_id if claimed else None,
             attempt=claimed.held.attempt if claimed else None,
             since=claimed.task.started_at if claimed else None,
+            stopping=stopping,
+            kill_at=_by_redis(kill_at, beat),
             lease_age=None if lease_age is None else round(1000 * lease_age),
             horse_pid=horse.pid if horse else None,
             horse_rss=horse.rss if horse else None,

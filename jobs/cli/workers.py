@@ -127,6 +127,8 @@ def _fields(member: Member, task_ids: Sequence[str], now: int) -> Iterator[tuple
 def _told(record: WorkerRecord, now: int) -> Iterator[tuple[str, str]]:
     if record.attempt and record.since:
         yield "attempt", f"{record.attempt} of {record.task_id}, for {duration(now - record.since)}"
+    if record.kill_at:
+        yield "stopping", f"{record.stopping}; unless it stops, its process is killed {distance(record.kill_at, now)}"
     if record.loading_since:
         yield "loading", f"its modules, for {duration(now - record.loading_since)}"
     if record.drain_ends_at:

@@ -11,7 +11,7 @@ import pytest
 from fleet import Fleet, horse_of
 from ghostless.jobs.client import Client
 from ghostless.jobs.fleet import LOADING
-from helpers import eventually, is_running
+from helpers import eventually, expect, is_running
 
 from .conftest import (
     assert_clean,
@@ -250,6 +250,22 @@ def test_a_silent_handler_is_stopped(halting: Callable[..., None], client: Clien
     for task_id in busy:
         assert ended(client, task_id, "SUCCESS").attempt == 1
     assert_clean(client, fleet, stalled, asked, *busy)
+
+
+def test_who_is_asked_to_stop_is_told_as_such(halting: Callable[..., None], client: Client, fleet: Fleet) -> None:
+    """`explain` knows it at once, long before the next beat, and for that attempt alone."""
+    fleet.environment |= {"GHOSTLESS_BEAT": "5", "GHOSTLESS_LEASE": "15", "GHOSTLESS_GRACE": "2"}
+    halting("handlers")
+    stalled = client.submit("test.hang", {"how": "stubborn"}, stall_timeout=1).task_id
+    eventually(lambda: expect("to stop: no progress for 1 s" in client.explain(stalled).why), seconds=20)
+    told = client.explain(stalled)
+    assert 0 < (told.next_at or 0) - client.reads.now() <= 2_000
+    ended(client, stalled, "RETRY_WAITING")
+    client.cancel(stalled)
+    following = client.submit("halt.reports", {"seconds": 2}).task_id
+    eventually(lambda: expect("the worker w0 runs attempt 1" == client.explain(following).why))
+    ended(client, following, "SUCCESS")
+    assert_clean(client, fleet, stalled, following)
 
 
 def test_an_attempt_that_makes_progress_is_extended(halting: Callable[..., None], client: Client, fleet: Fleet) -> None:

@@ -28,10 +28,16 @@ class Model:
     used: dict[str, int] = field(default_factory=dict)
     entries: list[tuple[str, str, str, int]] = field(default_factory=list)
     unmet: set[str] = field(default_factory=set)  # those that it waits for
+    heeded: set[tuple[str, str]] = field(default_factory=set)  # how it met the ends of those, and these ends
     has_time: bool = False  # it also waits for a time
     is_due: bool = False  # its waiting time is over
     is_lost: bool = False  # its lease is over
     is_overdue: bool = False  # its worker should have ended it long ago
+
+    @property
+    def met(self) -> set[tuple[str, ...]]:
+        """Its moves, and the ends of others that it followed."""
+        return {(source, event) for event, source, _, _ in self.entries} | self.heeded
 
     def _go(self, event: str, state: str) -> str:
         self.entries.append((event, self.state, state, self.attempt))
@@ -40,10 +46,11 @@ class Model:
 
     # Its beginning
 
-    def submit(self, is_delayed: bool, unmet: set[str], is_cut_off: bool) -> str:
-        """Accept it. What depends on a task that ended badly is over at once."""
+    def submit(self, is_delayed: bool, unmet: set[str], ends: set[str]) -> str:
+        """Accept it, with the ends of those that it depends on. After a bad end it is over at once."""
         self.unmet, self.has_time = unmet, is_delayed
-        if is_cut_off:
+        self.heeded = {("found", end) for end in ends}
+        if ends - {"SUCCESS"}:
             self._go("SUBMIT", "BLOCKED")
             return self._go("CANCEL", "CANCELLED")
         return self._go("SUBMIT", "BLOCKED" if unmet else "SCHEDULED" if is_delayed else "PENDING")
@@ -59,6 +66,7 @@ class Model:
     def heed(self, tasks: dict[str, "Model"]) -> bool:
         """Follow the ends of those that it waits for; tell whether it moved."""
         ends = {other: tasks[other].state for other in self.unmet if tasks[other].state in FINAL}
+        self.heeded |= {("awaited", end) for end in ends.values()}
         if set(ends.values()) - {"SUCCESS"}:
             self._go("CANCEL", "CANCELLED")
             return True

@@ -137,6 +137,12 @@ def work_for_a_watchdog(world: World) -> None:
     redis.zadd(keys.retention, {"t4": 1})
 
 
+def work_for_several_rounds(world: World) -> None:
+    """Leave something for each duty of a watchdog, and t5, which is due a little later."""
+    work_for_a_watchdog(world)
+    world.submit("t5", delay=0.4)
+
+
 def a_registered_worker_with_a_task(world: World) -> None:
     """Enter a worker into rq's registry, and give it a task."""
     a_running_task(world)

@@ -145,7 +145,8 @@ class Walk:
         number = self._databases.pop()
         folder = self._folder / f"{next(self._numbers)} {operation.name} {cut}".replace(" ", "-")
         folder.mkdir()
-        world = World(f"redis://127.0.0.1:{self._port}/{number}", number, folder)
+        url = f"redis://127.0.0.1:{self._port}/{number}"
+        world = World(url, number, folder, url)
         try:
             world.client.store.redis.flushdb()
             world.publish()

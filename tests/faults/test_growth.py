@@ -76,3 +76,4 @@ def test_wishes_for_unknown_tasks_leave_no_trace(redis: Redis, settings: Setting
             continue
         raise AssertionError("a task that is not there was cancelled")
     assert before == snapshot(redis)
+    assert [] == audit(redis, client.store.keys)

@@ -151,6 +151,7 @@ def test_cancels_sweeps_and_the_doctor_are_bounded(crowd: Scene, settings: Setti
     for _ in range(3):
         always_slow &= audited_slowly(redis, settings) if always_slow else set()
     assert always_slow == set()
+    assert [] == audit(redis, crowd.keys, [f"t{index}" for index in range(number)])
 
 
 def audited_slowly(redis: Redis, settings: Settings) -> set[str]:

@@ -41,14 +41,14 @@ def test_poison_everywhere(serving: Callable[..., None], client: Client, fleet: 
     serving()
     redis, keys = client.store.redis, client.store.keys
     spread(client)
-    ids = submit_all(client, trace)
-    eventually(lambda: assert_none_left(client, ids), seconds=30)
+    first, *ids = submit_all(client, trace)
+    eventually(lambda: assert_none_left(client, first, ids), seconds=30)
     assert all(len(line) < 2_000 for line in fleet.logs().splitlines())
     in_lists = len(MEMBERS) - len(MISSING)  # a ticket of nothing at all is no damage
-    looked_through = {keys.prefix + index for index in (*SWEPT, PARKED)}
+    looked_through = {*(keys.prefix + index for index in (*SWEPT, PARKED)), keys.dependents(first)}
     places = [place.partition(" ")[0] for place in redis.hkeys(keys.quarantine)]
     assert looked_through <= set(places), set(places) ^ looked_through
-    assert len(places) == (len(SWEPT) + 1) * len(MEMBERS) + in_lists, Counter(places)
+    assert len(places) == len(looked_through) * len(MEMBERS) + in_lists, Counter(places)
     told = fleet.logs()
     assert all(
         f"{duty}: CORRUPT" in told
@@ -57,25 +57,33 @@ def test_poison_everywhere(serving: Callable[..., None], client: Client, fleet: 
     redis.delete(keys.quarantine)
     redis.set(keys.quarantine, "no hash")
     spread(client)
-    ids += submit_all(client, trace)
-    eventually(lambda: assert_none_left(client, ids), seconds=30)
+    second, *others = submit_all(client, trace)
+    eventually(lambda: assert_none_left(client, second, others), seconds=30)
     assert f"CORRUPT {keys.quarantine}: expected hash, got string" in fleet.logs()
     assert [process.poll() for process in fleet.processes] == [None, None]
+    ids += others
     assert [story(client, task_id) for task_id in ids] == [["SUBMIT", "RELEASE", "START", "COMPLETE"]] * len(ids)
     tidy_up(client)
-    assert_clean(client, fleet, *ids)
+    assert_clean(client, fleet, first, second, *ids)
 
 
 def submit_all(client: Client, trace: Path) -> list[str]:
-    """Submit good tasks that wait a moment first."""
-    return [client.submit("life.once", {"trace": str(trace)}, delay=0.2).task_id for _ in range(20)]
+    """Submit good tasks: one, others that wait for it in the midst of damaged members, and some that wait a moment."""
+    redis, keys, params = client.store.redis, client.store.keys, {"trace": str(trace)}
+    client.pause_queue("default")
+    first = client.submit("life.once", params).task_id
+    waiting = [client.submit("life.once", params, depends_on=[first]).task_id for _ in range(10)]
+    redis.zadd(keys.dependents(first), {member: -number for number, member in enumerate(MEMBERS)})
+    client.resume_queue("default")
+    return [first, *waiting, *(client.submit("life.once", params, delay=0.2).task_id for _ in range(10))]
 
 
-def assert_none_left(client: Client, ids: list[str]) -> None:
-    """Check that all ended, and that no damaged member is left in an index that is watched."""
+def assert_none_left(client: Client, first: str, ids: list[str]) -> None:
+    """Check that all ended, and that no damaged member is left in an index that is watched or told of an end."""
     redis, keys = client.store.redis, client.store.keys
-    assert {client.get(task_id).state for task_id in ids} == {State.SUCCESS}
-    left = {index: redis.zmscore(keys.prefix + index, MEMBERS) for index in (*SWEPT, PARKED)}
+    assert {client.get(task_id).state for task_id in (first, *ids)} == {State.SUCCESS}
+    indices = (*(keys.prefix + index for index in (*SWEPT, PARKED)), keys.dependents(first))
+    left = {index: redis.zmscore(index, MEMBERS) for index in indices}
     assert set().union(*left.values()) == {None}, left
     expect(redis.llen(keys.rq_queue("default")) == 0)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.step_chores import CHORES
+from faults.step_keepers import KEEPERS
 from faults.step_operations import OPERATIONS
 from faults.steps import Operation, Walk
 from redis import Redis
@@ -23,7 +24,9 @@ def walk(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
         yield Walk(redis_server.port, tmp_path_factory.mktemp("steps"), walks_all=walks_all)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS + CHORES, ids=lambda operation: operation.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "operation", OPERATIONS + CHORES + KEEPERS, ids=lambda operation: operation.name.replace(" ", "-")
+)
 def test_every_step(walk: Walk, redis: Redis, operation: Operation) -> None:
     """Killed or cut off before and after each of its commands, the operation leaves nothing that stays wrong."""
     violations = walk.walk(operation)

@@ -15,8 +15,8 @@ from ghostless.jobs.registry import registry
 from ghostless.jobs.settings import Settings
 from ghostless.statemachine import State
 
-CLOCKS = {**QUICK, "GHOSTLESS_LEASE": "1.0"}
-"""Short clocks: a dead worker's task is taken away after a second."""
+CLOCKS = {**QUICK, "GHOSTLESS_LEASE": "1.0", "GHOSTLESS_GRACE": "1.0"}
+"""Short clocks: a dead worker's task is taken away after a second. One that stops tries for three to tell the end."""
 
 TYPE, OTHER_TYPE, QUEUE = "step.work", "step.other", "default"
 
@@ -31,6 +31,7 @@ class World:
     url: str
     number: int  # of the database
     folder: Path
+    straight_url: str  # past any proxy
 
     @property
     def worker(self) -> str:

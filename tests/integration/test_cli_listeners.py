@@ -88,7 +88,6 @@ def test_what_is_parked_is_shown_with_its_last_line(cli: Cli, parked: str) -> No
     assert "OSError: \\x1b[31mno such page" in shown
     [told] = json.loads(cli("listeners", "parked", GROUP, "--json").stdout)["parked"]
     assert ("t1", 8, "Traceback") == (told["entry"]["task"], told["begun"], told["error"].partition("\n")[0])
-    assert "nothing is parked here" in cli("listeners", "parked", "other:one").stdout
 
 
 def test_parked_entries_are_tried_again(cli: Cli, parked: str) -> None:
@@ -101,6 +100,24 @@ def test_parked_entries_are_tried_again(cli: Cli, parked: str) -> None:
     assert "to be tried again: 0" in cli("listeners", "replay", GROUP, "--all").stdout
     assert 2 == cli("listeners", "replay", GROUP).exit_code
     assert 2 == cli("listeners", "replay", GROUP, parked, "--all").exit_code
+
+
+@pytest.mark.parametrize("arguments", [("parked",), ("replay", "--all"), ("replay", "1-1"), ("remove",)])
+def test_a_group_that_is_none_is_told_with_those_that_are(cli: Cli, parked: str, arguments: tuple[str, ...]) -> None:
+    """A misspelt name is no empty group: exit code 1, and the names to choose from."""
+    verb, *options = arguments
+    cli("listeners", "create", "alerts")
+    result = cli("listeners", verb, "nonsense", *options)
+    said = f"Error: no listener reads the history as 'nonsense'; these groups do: alerts, {GROUP}\n"
+    assert (1, "", said) == (result.exit_code, result.stdout, result.stderr)
+    assert "nothing is parked here" in cli("listeners", "parked", "alerts").stdout
+
+
+def test_a_group_in_an_empty_database_is_told(cli: Cli) -> None:
+    """There is none at all."""
+    result = cli("listeners", "parked", "nonsense")
+    said = "Error: no listener reads the history as 'nonsense'; nor does any other group\n"
+    assert (1, said) == (result.exit_code, result.stderr)
 
 
 def test_what_was_purged_is_told(cli: Cli, parked: str, redis: Redis) -> None:

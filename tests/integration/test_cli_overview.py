@@ -140,6 +140,7 @@ def told_worker(redis: Redis) -> str:
         version="0.1.0", beat_at=now - 1_000, lease=60_000, types=("image.generate",), task_id="t1", attempt=2,
         set_aside={"video.cut": "its setup\x1b[31m failed"}, since=now - 90_000, lease_age=300, horse_pid=4712,
         horse_rss=2_100_000_000, gpus=(GpuMemory(6_000_000_000, 24_000_000_000, "3"),), health="10.0.0.5:9000",
+        stopping="no progress for 60 s", kill_at=now + 9_500,
     )  # fmt: skip
     redis.sadd("rq:workers", "rq:worker:box-1")
     fields = {"state": "busy", "queues": "gpu", "hostname": "box", "pid": "4711", "ghostless": record.to_json()}
@@ -159,6 +160,7 @@ def test_one_worker_in_detail(cli: Cli, told_worker: str) -> None:
     fields = dict(re.split(r"  +", line, maxsplit=1) for line in done(cli("workers", told_worker)).splitlines())
     assert ("2 of t1, for 90 s", "pid 4712, 2.1 GB of memory") == (fields["attempt"], fields["horse"])
     assert ("6.0 GB of 24.0 GB", "10.0.0.5:9000") == (fields["gpu 3"], fields["health"])
+    assert re.fullmatch(r"no progress for 60 s; unless it stops, its process is killed in \d.*", fields["stopping"])
     assert "renewed 0.3 s before the last beat, lasts 60 s" == fields["lease"]
     assert 4712 == told(cli("workers", told_worker, "--json"))["record"]["horse_pid"]
     result = cli("workers", "nobody")

@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -45,12 +46,11 @@ class World:
         self.hand.run(event=event, message=message, **wishes)
         return task_id
 
-    def register(self, name: str, *types: str) -> None:
-        """Let a worker listen on the queue that serves these types."""
+    def register(self, name: str, *types: str, **known: Any) -> None:
+        """Let a worker listen on the queue that serves these types, with what else is known of it."""
         seconds, _ = self.redis.time()  # type: ignore[misc]
-        record = WorkerRecord(
-            types=types, lease=15_000, beat_at=seconds * 1000, horse_rss=2**29, health="10.0.0.7:9000"
-        )
+        beat = {"lease": 15_000, "beat_at": seconds * 1000, "horse_rss": 2**29, "health": "10.0.0.7:9000"}
+        record = WorkerRecord(types=types, **beat | known)
         key = self.client.store.keys.rq_worker(name)
         self.redis.hset(key, mapping={"queues": "work", "state": "idle", WORKER_RECORD: record.to_json()})
         self.redis.sadd(self.client.store.keys.rq_workers, key)
@@ -64,6 +64,18 @@ class World:
 def no_worker(world: World) -> str:
     """Nobody listens."""
     return world.submit()
+
+
+def frozen_worker(world: World) -> str:
+    """The only worker is frozen, or out of reach."""
+    world.register("w1", "work", beat_at=world.client.reads.now() - 600_000)
+    return world.submit()
+
+
+def frozen_among_others(world: World) -> str:
+    """The worker that serves the type is frozen, and another one knows other types."""
+    world.register("w2", "other")
+    return frozen_worker(world)
 
 
 def no_worker_of_the_type(world: World) -> str:
@@ -116,6 +128,14 @@ def running(world: World) -> str:
     """A worker has it."""
     world.register("hand", "work")
     return world.start()
+
+
+def asked_to_stop(world: World) -> str:
+    """Its worker has asked it to stop, since it reported no progress."""
+    task_id = world.start()
+    known = {"task_id": task_id, "attempt": 1, "stopping": "no progress for 60 s", "kill_at": 4_000_000_000_000}
+    world.register("hand", "work", **known)
+    return task_id
 
 
 def lease_over(world: World) -> str:
@@ -185,6 +205,13 @@ Case = Callable[[World], str]
 
 CASES: list[tuple[Case, str, str, str]] = [
     (no_worker, "no worker listens on its queue work", "`ghostless worker work` runs", "no watchdog swept lately"),
+    (
+        frozen_worker,
+        "every worker of its queue work has fallen silent: w1 has not beaten for 10 min",
+        "nothing until one of them goes on, or another `ghostless worker work` runs",
+        "SUBMIT",
+    ),
+    (frozen_among_others, "no worker of its queue work serves", "--tasks MODULE", "w1 has not beaten for 10 min"),
     (no_worker_of_the_type, "no worker of its queue work serves the type work", "--tasks MODULE", "w1 serves other"),
     (queue_paused, "its queue work is paused", "`ghostless queues resume work`", "SUBMIT by client"),
     (suspended, "all workers are suspended", "`rq resume`", "SUBMIT"),
@@ -193,6 +220,12 @@ CASES: list[tuple[Case, str, str, str]] = [
     (scheduled_unwatched, "for a later time", "to its queue, once a watchdog runs", "no watchdog swept lately"),
     (retry_waiting, "attempt 1 ended: ValueError: no model", "for attempt 2", "failures so far: 1"),
     (running, "the worker hand runs attempt 1", "its worker stops it at its timeout", "handlers holds 512 MiB"),
+    (
+        asked_to_stop,
+        "the worker hand has asked attempt 1 to stop: no progress for 60 s",
+        "it ends as soon as its handler stops, or its worker kills its process",
+        "it reported no progress so far",
+    ),
     (lease_over, "its worker hand has gone silent", "the watchdog takes it away", "the last sweep was"),
     (cancelling, "to stop by cli:ann: wrong prompt", "worker kills its process after the grace", "its lease was"),
     (paused, "it was paused by cli:ann: lunch", "`ghostless resume", "PAUSE by cli:ann: lunch"),
@@ -253,6 +286,15 @@ def test_the_times_of_what_is_next(world: World) -> None:
     silent = lease_over(world)
     look_at = world.redis.zscore(world.client.store.keys.deadlines, silent)
     assert look_at == world.client.explain(silent).next_at
+
+
+def test_a_stop_of_another_attempt_is_none_of_this_one(world: World) -> None:
+    """What the worker told last may be of what it ran before."""
+    task_id = asked_to_stop(world)
+    assert 4_000_000_000_000 == world.client.explain(task_id).next_at
+    for earlier in ({"task_id": "t0", "attempt": 1}, {"task_id": task_id, "attempt": 0}):
+        world.register("hand", "work", stopping="no progress for 60 s", **earlier)
+        assert "the worker hand runs attempt 1" == world.client.explain(task_id).why
 
 
 def test_a_stopping_worker_that_is_late_is_the_watchdogs(world: World) -> None:

@@ -227,8 +227,14 @@ def test_one_run_for_an_outage_and_each_of_the_last_minute(schedules: Schedules)
     assert [80_000, 100_000, 120_000, 140_000] == [due - there.due for due in dues]
 
 
-def test_no_overlap(scheduler: Scheduler, schedules: Schedules, client: Client, store: Store) -> None:
-    """With `skip` a run is left out, and told, while the one before is not over; then it goes on."""
+def test_no_overlap(
+    scheduler: Scheduler, schedules: Schedules, client: Client, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With `skip` a run is left out, and told, while the one before is not over; then it goes on.
+
+    That is no error, since it was asked for.
+    """
+    caplog.set_level("INFO", "ghostless.scheduler")
     schedules.put(schedule(overlap="skip"))
     late(schedules, 100)
     scheduler.submit_due()
@@ -237,7 +243,9 @@ def test_no_overlap(scheduler: Scheduler, schedules: Schedules, client: Client, 
     assert 1 == len(submitted(client))
     told = schedules.get("tidy")
     assert 1 == told.skipped
-    assert f"the run before, {submitted(client)[0].id}, is PENDING" in told.last_problem
+    left_out = f"left out: the run before, {submitted(client)[0].id}, is PENDING"
+    assert left_out == told.last_problem
+    assert [("INFO", f"schedule tidy: {left_out}")] == [(log.levelname, log.message) for log in caplog.records]
     Hand(store).run()
     late(schedules, 10)
     scheduler.submit_due()
@@ -245,7 +253,9 @@ def test_no_overlap(scheduler: Scheduler, schedules: Schedules, client: Client, 
     assert "" == schedules.get("tidy").last_problem
 
 
-def test_a_run_that_cannot_be_ends_nothing(scheduler: Scheduler, schedules: Schedules, client: Client) -> None:
+def test_a_run_that_cannot_be_ends_nothing(
+    scheduler: Scheduler, schedules: Schedules, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     """A type that is gone, or params that do not fit any more, cost their run and are told; the schedule goes on."""
     schedules.put(schedule("gone", type="never.published"))
     schedules.put(schedule("wrong", params={"n": "three"}))
@@ -254,6 +264,7 @@ def test_a_run_that_cannot_be_ends_nothing(scheduler: Scheduler, schedules: Sche
         late(schedules, 100, name)
     assert 3 == scheduler.submit_due()
     assert 1 == len(submitted(client))
+    assert ["ERROR", "ERROR"] == [log.levelname for log in caplog.records]
     assert "never.published" in schedules.get("gone").last_problem
     assert "params.n" in schedules.get("wrong").last_problem
     _, now = schedules.all()
@@ -410,6 +421,14 @@ def cli(settings: Settings, schedules: Schedules) -> Callable[..., str]:
         return outcome.output
 
     return run
+
+
+def test_a_single_look_that_fails_is_told(cli: Callable[..., str], redis: Redis) -> None:
+    """Whoever runs the scheduler by a timer sees it by the exit code."""
+    cli("scheduler", "--burst")
+    redis.set(Scheduler.scheduled_jobs_key, "no sorted set")
+    assert "WRONGTYPE" in cli("scheduler", "--burst", code=1)
+    redis.delete(Scheduler.scheduled_jobs_key)
 
 
 def test_command_line(cli: Callable[..., str], client: Client) -> None:

@@ -11,9 +11,21 @@ from ghostless.jobs.model import Task
 from ghostless.jobs.reads import Damaged
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.watchdog import Watchdog
-from ghostless.statemachine import STORED, State
+from ghostless.statemachine import STORED, Event, State
 from redis import Redis
-from scripts.seeding import BY_WATCHDOG, OTHER_TYPE, QUEUE, TYPE, Scene, claimed, ending, scene, submission, wish
+from scripts.seeding import (
+    BY_WATCHDOG,
+    BY_WORKER,
+    OTHER_TYPE,
+    QUEUE,
+    TYPE,
+    Scene,
+    claimed,
+    ending,
+    scene,
+    submission,
+    wish,
+)
 from scripts.snapshot import difference, snapshot
 
 GOOD = 20
@@ -165,6 +177,37 @@ def test_poison_among_the_parked_keeps_nobody_from_their_turn(redis: Redis, way:
     assert len(MEMBERS) == redis.hlen(stage.keys.quarantine)
     clear_poison(stage)
     assert [] == audit(redis, stage.keys, ids, quarantined=len(MEMBERS))
+
+
+@pytest.mark.parametrize("is_noted", [True, False], ids=["noted", "no quarantine"])
+@pytest.mark.parametrize("state", [State.BLOCKED, State.PENDING])
+@pytest.mark.parametrize("scores", SCORES)
+def test_poison_among_dependents_keeps_nobody_from_their_turn(
+    redis: Redis, scores: str, state: State, is_noted: bool
+) -> None:
+    """The end of a task releases every good one at once; a watchdog sets the damaged ones aside, and tells each."""
+    stage = scene(redis)
+    stage.store.submit(submission("first"))
+    ids = [f"good{number:02}" for number in range(GOOD)]
+    for task_id in ids:
+        stage.store.submit(submission(task_id, depends_on=("first",)))
+    name = stage.keys.dependents("first")
+    redis.zadd(name, {task_id: 1000 + number for number, task_id in enumerate(ids)}, xx=True)
+    poison(stage, state)
+    redis.zadd(name, dict(zip(MEMBERS, SCORES[scores], strict=False)))
+    if not is_noted:
+        redis.set(stage.keys.quarantine, "no hash")
+
+    stage.store.finish(claimed(stage.store).held, ending(Event.COMPLETE), BY_WORKER)
+    assert set(ids) == set(redis.zrange(stage.keys.state(State.PENDING), 0, -1))
+    swept = stage.store.settle()
+
+    assert len(MEMBERS) + (not is_noted) == len(swept.problems)
+    assert 0 == redis.exists(name, stage.keys.settling)
+    clear_poison(stage)
+    if not is_noted:
+        redis.delete(stage.keys.quarantine)
+    assert [] == audit(redis, stage.keys, ["first", *ids], quarantined=len(MEMBERS) if is_noted else 0)
 
 
 @pytest.mark.parametrize(("index", "prepare", "step", "after", "delay"), CASES, ids=[case[0] for case in CASES])

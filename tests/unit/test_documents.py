@@ -74,14 +74,6 @@ def test_tests_in_the_list_of_faults() -> None:
     assert sorted(set(reports)) == reports
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tests/faults").glob("test_*.py")), ids=lambda path: path.stem)
-def test_fault_tests_end_with_the_audit(path: Path) -> None:
-    """Whatever a test breaks, it looks at the whole database afterwards, by itself or by what it drives."""
-    own = path.read_text()
-    driven = [(path.parent / f"{name}.py").read_text() for name in re.findall(r"^from faults\.(\w+) import", own, re.M)]
-    assert re.search(r"assert_clean\(|audit\(|is_clean", "".join([own, *driven]))
-
-
 def test_scripts_in_the_folder() -> None:
     """Every verb has its file; the other files are the parts that verbs share."""
     files = {path.stem for path in (ROOT / "lua").glob("*.lua")}

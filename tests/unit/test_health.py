@@ -153,7 +153,7 @@ def vitals(**changes: Any) -> Vitals:
         claims=SimpleNamespace(answered_at=now),  # type: ignore[arg-type]
         connected_at=deque(maxlen=5),
         shutdown=Shutdown(),
-        reporter=SimpleNamespace(answered_at=now, renewed_at=now, task_id=None),  # type: ignore[arg-type]
+        reporter=SimpleNamespace(answered_at=now, renewed_at=now, task_id=None, asked=None),  # type: ignore[arg-type]
     )
     made.come_round()
     for name, value in changes.items():
@@ -245,6 +245,14 @@ def test_the_record_of_a_beat() -> None:
         beat, types=("image.generate",), horse_pid=1, horse_rss=record.horse_rss, gpus=(GpuMemory(1, 2),),
         health="10.0.0.5:9000",
     )  # fmt: skip
+
+
+def test_the_record_of_an_attempt_that_was_asked_to_stop() -> None:
+    """Why, and when its process is killed, by Redis' clock."""
+    known = vitals()
+    known.reporter.asked = ("cancelled", time.monotonic() + 30.0)  # type: ignore[union-attr]
+    record = known.record(WorkerRecord(beat_at=1_000_000))
+    assert ("cancelled", pytest.approx(1_030_000, abs=5_000)) == (record.stopping, record.kill_at)
 
 
 def test_the_record_of_a_worker_that_loads_or_drains() -> None:

@@ -1,4 +1,4 @@
-"""Those who submit tasks, at random, and what they are to be told: the first part of the machine."""
+"""People who submit tasks and have wishes about them, and what they are to be told: the first part of the machine."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.statemachine import Policy
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, rule
 from redis import Redis
 
 FAR = 10**12
@@ -18,10 +18,11 @@ FAR = 10**12
 
 POLICY = Policy(max_retries=1, max_timeouts=1, max_losses=1, backoff_base=FAR, backoff_cap=FAR)
 QUEUES = ("q1", "q2")
+TYPES = ("demo.add", "demo.sub")
 MOST = 6
 
 numbers = st.integers(0, MOST - 1)  # of a task, in the order of their submits; beyond the last one, of none
-types = st.sampled_from(["demo.add", "demo.sub"])
+types = st.sampled_from(TYPES)
 queues = st.sampled_from(QUEUES)
 actors = st.sampled_from(["client:a", "client:b"])
 
@@ -56,8 +57,8 @@ wishes = st.builds(
 )
 
 
-class Submitters(RuleBasedStateMachine):
-    """Clients that submit to one database, and what each task should be."""
+class People(RuleBasedStateMachine):
+    """Clients of one database, and what each task should be."""
 
     def __init__(self, redis: Redis) -> None:
         super().__init__()
@@ -71,14 +72,6 @@ class Submitters(RuleBasedStateMachine):
         self.paused: set[str] = set()
         self.claims: dict[str, Claim] = {}  # the last one of each worker
         self.tokens = map("{:04x}".format, itertools.count())
-
-    @initialize(given=st.lists(wishes, min_size=3, max_size=4))
-    def begin(self, given: list[Wish]) -> None:
-        """Begin with some tasks: Hypothesis leaves out some rules in every sequence, it may be the submits."""
-        self.redis.flushdb()
-        for number, wish in enumerate(given):
-            earlier = [other for other in wish.depends_on if other < number]
-            self.submit(replace(wish, number=number, is_delayed=False, depends_on=earlier))
 
     @rule(wish=wishes)
     def submit(self, wish: Wish) -> None:
@@ -100,6 +93,12 @@ class Submitters(RuleBasedStateMachine):
         for wish, submission, told in zip(together, submissions, self.store.submit_many(submissions), strict=True):
             assert isinstance(told, Answer)
             self._expect_accepted(wish, submission, told)
+
+    @rule(number=numbers, verb=st.sampled_from(["cancel", "pause", "resume", "retry"]), actor=actors)
+    def wish(self, number: int, verb: str, actor: str) -> None:
+        """Ask for a task to be cancelled, paused, resumed or retried."""
+        task_id = f"t{number}"
+        self._expect(task_id, getattr(self.store, verb)(task_id, actor), lambda task: getattr(task, verb)())
 
     def _submission(self, wish: Wish) -> Submission:
         task_id = f"t{min(wish.number, len(self.tasks) + len(self.purged))}"
@@ -132,8 +131,8 @@ class Submitters(RuleBasedStateMachine):
             self.under_key[wish.key] = task.id
         awaited = {other: states[other] for other in submission.depends_on}
         unmet = {other for other, state in awaited.items() if state not in FINAL}
-        is_cut_off = bool(set(awaited.values()) & FINAL - {"SUCCESS"})
-        assert (task.submit(wish.is_delayed, unmet, is_cut_off), task.id) == (told.word, told.task_id)
+        ends = set(awaited.values()) & FINAL
+        assert (task.submit(wish.is_delayed, unmet, ends), task.id) == (told.word, told.task_id)
 
     def _expect(self, task_id: str, told: Answer, judge: Callable[[Model], str]) -> None:
         task = self.tasks.get(task_id)

@@ -1,0 +1,152 @@
+"""Workers that take tasks, report and end them, at random, and what they are to be told: the machine's second part."""
+
+from typing import Any
+
+import pytest
+from faults.machine_people import QUEUES, People, numbers
+from faults.model import RUNNING, Model
+from ghostless.jobs.errors import StaleAttempt, TaskNotFound
+from ghostless.jobs.messages import Answer, Claim, Claimed, ClaimReply, Ending, Held, NothingToClaim
+from ghostless.statemachine import LOSSES, Event, Reason
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, consumes, multiple, precondition, rule
+from scripts.snapshot import difference, snapshot
+
+SERVED = {"w1": ("demo.add",), "w2": ("demo.add", "demo.sub"), "w3": ("demo.sub",)}
+ENDINGS = (
+    (Event.COMPLETE, Reason.POLICY),
+    (Event.FAIL, Reason.EXCEPTION),
+    (Event.FAIL, Reason.CRASHED),
+    (Event.TIMEOUT, Reason.DEADLINE),
+    (Event.STOPPED, Reason.USER),
+    (Event.SUSPEND, Reason.SHUTDOWN),
+    (Event.SUSPEND, Reason.UNKNOWN_TYPE),
+)
+
+workers = st.sampled_from(sorted(SERVED))
+endings = st.sampled_from(ENDINGS)
+
+
+class Workers(People):
+    """Workers on the same database."""
+
+    attempts = Bundle("attempts")  # every attempt that was ever held, however long ago
+
+    @precondition(lambda self: self._in({"PENDING"}))
+    @rule(target=attempts, worker=workers)
+    def claim(self, worker: str) -> Any:
+        """Ask for the next task."""
+        self.claims[worker] = Claim(worker, QUEUES, next(self.tokens), SERVED[worker])
+        return self._claimed(self.claims[worker], self.store.claim(self.claims[worker]))
+
+    @precondition(lambda self: self.claims)
+    @rule(target=attempts, data=st.data())
+    def claim_again(self, data: st.DataObject) -> Any:
+        """Send a worker's last claim once more, as when its reply was lost."""
+        claim = self.claims[data.draw(st.sampled_from(sorted(self.claims)))]
+        reply = self.store.claim(claim)
+        held = [task for task in self.tasks.values() if task.token == claim.token and task.state in RUNNING]
+        if not held:
+            return self._claimed(claim, reply)
+        assert isinstance(reply, Claimed)
+        assert (held[0].id, held[0].attempt) == (reply.held.task_id, reply.held.attempt)
+        held[0].is_lost = False
+        return multiple()
+
+    def _claimed(self, claim: Claim, reply: ClaimReply | None) -> Any:
+        queue = next((queue for queue in claim.queues if self._waiting(queue, claim.types)), None)
+        if queue is None:
+            assert NothingToClaim("empty") == reply
+            return multiple()
+        assert isinstance(reply, Claimed)
+        assert reply.held.task_id in self._waiting(queue, claim.types)
+        self.tasks[reply.held.task_id].start(claim.worker_id, claim.token)
+        return reply.held
+
+    def _waiting(self, queue: str, served: tuple[str, ...]) -> list[str]:
+        waiting = [task for task in self.tasks.values() if task.state == "PENDING" and task.queue == queue]
+        return [task.id for task in waiting if task.type in served and queue not in self.paused]
+
+    @rule(target=attempts, number=numbers, worker=workers)
+    def start(self, number: int, worker: str) -> Any:
+        """Start a task whose ticket a stock rq worker popped."""
+        task_id, token = f"t{number}", next(self.tokens)
+        task = self.tasks.get(task_id)
+        is_pending = task is not None and task.state == "PENDING"
+        if task and self.redis.lrem(self.keys.rq_queue(task.queue), 1, task_id):
+            self.redis.hset(self.keys.rq_job(task_id), "status", "started")
+        reply = self.store.start(task_id, worker, token)
+        if not task or not is_pending:
+            assert NothingToClaim("refused" if task else "missing") == reply
+            return multiple()
+        assert isinstance(reply, Claimed)
+        task.start(worker, token)
+        self.claims.pop(worker, None)
+        return reply.held
+
+    @rule(held=attempts, verb=st.sampled_from(["heartbeat", "progress", "checkpoint", "log", "stage"]))
+    def report(self, held: Held, verb: str) -> None:
+        """Report as an attempt that may be long over: then nothing may change but the count of such writes."""
+        task, before = self.tasks.get(held.task_id), snapshot(self.redis)
+        standing = task.holds(held.attempt, held.token) if task else "missing"
+        if not task or standing != "moved":
+            with pytest.raises(StaleAttempt if task else TaskNotFound):
+                self._report(held, verb)
+            assert {} == difference(before, snapshot(self.redis))
+            return
+        told = self._report(held, verb)
+        word = task.stage() if verb == "stage" else "moved"
+        task.is_lost &= word != "moved"
+        assert (word, task.state) == (told.word, told.state)
+
+    def _report(self, held: Held, verb: str) -> Answer:
+        arguments: dict[str, tuple[Any, ...]] = {
+            "progress": (0.5, "half"), "checkpoint": ("[1]",), "log": (["a line"],), "stage": ("worker", "begun"),
+        }  # fmt: skip
+        return getattr(self.store, verb)(held, *arguments.get(verb, ()))
+
+    @rule(held=attempts, ending=endings, retryable=st.booleans())
+    def finish(self, held: Held, ending: tuple[Event, Reason], retryable: bool) -> None:
+        """End an attempt, which may be over already; the answer does not depend on how often it is given."""
+        told, _ = self._finish(held, ending, retryable)
+        self._expect_end(held, ending, retryable, told)
+
+    @rule(target=attempts, held=consumes(attempts), ending=endings, worker=workers)
+    def finish_and_claim(self, held: Held, ending: tuple[Event, Reason], worker: str) -> Any:
+        """End an attempt and ask for the next task in the same call, whoever's attempt it was."""
+        claim = Claim(worker, QUEUES, next(self.tokens), SERVED[worker])
+        told, reply = self._finish(held, ending, True, claim)
+        self._expect_end(held, ending, True, told)
+        self.claims[worker] = claim
+        return self._claimed(claim, reply)
+
+    @precondition(lambda self: self._in({"PENDING"}))
+    @rule(worker=workers, ending=endings)
+    def run(self, worker: str, ending: tuple[Event, Reason]) -> None:
+        """Take the next task and end it for good, so that many ends are reached."""
+        held = self.claim(worker)
+        if isinstance(held, Held):
+            self.finish(held, ending, False)
+
+    def _finish(self, held: Held, ending: tuple[Event, Reason], retryable: bool, claim: Claim | None = None) -> Any:
+        event, reason = ending
+        return self.store.finish(
+            held, Ending(event, reason, text="1", retryable=retryable), "worker", claim, fraction=0.5
+        )
+
+    def _expect_end(self, held: Held, ending: tuple[Event, Reason], retryable: bool, told: Answer) -> None:
+        event, reason = ending
+        badly = "timeouts" if event is Event.TIMEOUT else "failures"
+        budget = "losses" if reason in LOSSES else badly
+
+        def judge(task: Model) -> str:
+            standing = task.holds(held.attempt, held.token)
+            return standing if standing != "moved" else task.end(event, budget, retryable=retryable)
+
+        self._expect(held.task_id, told, judge)
+
+    def _in(self, states: set[str]) -> list[str]:
+        return [task.id for task in self.tasks.values() if task.state in states]
+
+    def _one_in(self, states: set[str], data: st.DataObject) -> Model:
+        return self.tasks[data.draw(st.sampled_from(self._in(states)))]

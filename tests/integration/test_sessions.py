@@ -19,7 +19,7 @@ from ghostless.jobs.tokens import Scope
 from ghostless.web import cookies, keyring, sse
 from helpers import eventually, expect
 from redis import Redis
-from web_tools import EventStream, Hand, Served, in_process, publish, states, submitted
+from web_tools import EventStream, Hand, Served, in_process, publish, repeating, states, submitted
 
 from .test_access import bearer, told
 
@@ -141,6 +141,28 @@ def test_a_stream_token_without_a_stated_filter_is_filtered(
         submitted(client, id="bobs", owner="bob")
         submitted(client, id="anns", owner="ann")
         assert ["anns"] == [message.data["id"] for message in stream.take("task")]
+
+
+def test_progress_and_log_lines_are_the_owners_too(
+    served: Served, web: FlaskClient, client: Client, store: Store, ann: dict[str, str]
+) -> None:
+    """What is said of running tasks reaches their owner, and nobody else's stream."""
+    hand, held = Hand(store), {}
+    for owner in ("bob", "ann"):
+        submitted(client, id=f"{owner}s", owner=owner)
+        held[owner] = hand.start().held
+
+    def speak() -> None:
+        for owner in ("bob", "ann"):
+            store.progress(held[owner], 0.5, f"{owner}s words")
+            store.log(held[owner], [f"{owner}s line"])
+
+    with events(served, stream_token(web, ann)) as stream:
+        stream.response.readline()
+        with repeating(speak):
+            heard = [stream.next() for _ in range(6)]
+    assert {"anns"} == {message.data["id"] for message in heard if message}
+    assert {"progress", "log"} <= {message.event for message in heard if message}
 
 
 def test_a_bound_token_gives_no_more_than_it_has(web: FlaskClient, client: Client, ann: dict[str, str]) -> None:

@@ -13,6 +13,7 @@ from jsonschema_specifications import REGISTRY
 
 from ..statemachine import Policy
 from .errors import CorruptRecord, Fault, InvalidParams, UnknownTaskType
+from .masking import has_secrets, masked
 from .names import NAME
 from .reads import Reads
 
@@ -50,7 +51,17 @@ class PublishedType:
             found: list[ValidationError] = list(validator.iter_errors(cast(Any, params)))
         except Exception as error:  # jsonschema has no root for what it raises at a damaged schema
             raise CorruptRecord(f"schema of the task type {self.name}: {error}") from error
-        return [Fault(_field(error), error.message[:500]) for error in found]
+        return [Fault(_field(error), self._told(error)) for error in found]
+
+    def masked(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return params as anybody may see them: with a mask in the place of every secret."""
+        return cast("Mapping[str, Any]", masked(params, self.schema, self.schema))
+
+    def _told(self, error: ValidationError) -> str:
+        # Other messages than these quote the value, and a misplaced secret would be in it.
+        if error.validator in ("required", "additionalProperties") or not has_secrets(self.schema):
+            return error.message[:500]
+        return f"does not fit the schema ({error.validator}); values of this type are not shown, as it has secrets"
 
 
 def _field(error: ValidationError) -> str:

@@ -26,6 +26,7 @@ from .schedules import Schedules
 from .settings import Settings
 from .store import Store
 from .submission import Request
+from .tokens import Tokens
 from .values import cut
 
 MESSAGE_LIMIT = 2048
@@ -91,9 +92,9 @@ class Client:
         answers = self.store.submit_many(submissions)
         return [_outcome(submission, answer) for submission, answer in zip(submissions, answers, strict=True)]
 
-    def check(self, request: Request) -> None:
+    def check(self, request: Request) -> Submission:
         """Check a request as a submit does, and store nothing. Raises InvalidTask, UnknownTaskType, TooLarge."""
-        self._checked(request, "")
+        return self._checked(request, "")
 
     def _checked(self, request: Request, actor: str) -> Submission:
         return request.checked(actor, self._catalog.check, self.settings.callback_networks)
@@ -148,6 +149,11 @@ class Client:
     def bulk(self) -> BulkActions:
         """What is done to many tasks at once, found by a filter."""
         return BulkActions(self.store)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Who may do what over HTTP."""
+        return Tokens(self.store.redis, self.store.keys)
 
     @property
     def listeners(self) -> Groups:

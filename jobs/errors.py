@@ -171,6 +171,22 @@ class DeliveryNotFound(GhostlessError):
         super().__init__(f"task {task_id} has no delivery {delivery_id!r}; `ghostless deliveries {task_id}` lists them")
 
 
+class TokenNotFound(GhostlessError):
+    """No token has this id."""
+
+    def __init__(self, token_id: str) -> None:
+        self.token_id = token_id
+        super().__init__(f"no token has the id {token_id!r}; `ghostless tokens list` shows them")
+
+
+class InvalidToken(GhostlessError):
+    """A token cannot be made like this; every fault is named and nothing was stored."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("; ".join(f"{fault.field}: {fault.message}" for fault in self.faults))
+
+
 class UnknownTaskType(GhostlessError):
     """Nobody published this task type."""
 

@@ -12,7 +12,7 @@ INDICES: Final = ("state", "pending", "parked", "dependents")
 KEPT: Final = frozenset(
     {
         *("history", "deadlines", "due", "settling", "retention", "leftovers", "blocked_cursor"),
-        *("types", "schedules", "queues", "limits", "ledger", "quarantine", "epoch"),
+        *("types", "schedules", "queues", "limits", "ledger", "quarantine", "epoch", "tokens", "signing_key"),
         *("bulks", "bulks_running", "due_receivers"),
     }
 )

@@ -32,8 +32,12 @@ class Keys(RqKeys):
         return f"{self.prefix}task:{task_id}"
 
     def params(self, task_id: str) -> str:
-        """string: the params as JSON."""
+        """string: the params as JSON, secrets masked."""
         return f"{self.prefix}params:{task_id}"
+
+    def secrets(self, task_id: str) -> str:
+        """string: the params with their secrets as JSON, for the worker alone, when there are any."""
+        return f"{self.prefix}secrets:{task_id}"
 
     def metadata(self, task_id: str) -> str:
         """string: the submitter's own data as JSON, when there is any."""
@@ -218,6 +222,16 @@ class Keys(RqKeys):
     def schedules(self) -> str:
         """hash: schedule -> what it submits and when, as JSON."""
         return f"{self.prefix}schedules"
+
+    @property
+    def tokens(self) -> str:
+        """hash: id of a token -> whose it is, what it allows and a digest of its secret, as JSON."""
+        return f"{self.prefix}tokens"
+
+    @property
+    def signing_key(self) -> str:
+        """string: the key with which the web servers sign stream tokens and sessions."""
+        return f"{self.prefix}signing_key"
 
     @property
     def queues(self) -> str:

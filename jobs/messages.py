@@ -54,6 +54,8 @@ class Submission:
     actor: str = "client"
     depends_on: tuple[str, ...] = ()
     callback_url: str = ""
+    confined: bool = False  # it may know of its owner's tasks only
+    secrets_json: str = ""  # the params as the handler gets them, where those to show hide something
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,3 +8,6 @@ ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """What a queue, a task type or a worker may be called."""
+
+OWNER_LIMIT: Final = 64
+"""Most bytes of an owner's name, which is any printable text."""

@@ -56,6 +56,7 @@ class Settings:
     alert_window: float = 300.0  # in which they are counted, and after which there may be another alert
     callback_secret: tuple[str, ...] = ()  # secrets that callbacks are signed with, the newest first
     callback_networks: tuple[IPv4Network | IPv6Network, ...] = ()  # of one's own, to which callbacks may go as well
+    require_tokens: bool = False  # whether the web server lets nobody in without a token, on this machine neither
     allow_eviction: bool = False  # whether to start on a Redis that evicts keys when its memory is short
 
     @property
@@ -242,5 +243,6 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     "alert_window": _seconds(1, _WEEK),
     "callback_secret": _secrets,
     "callback_networks": _networks,
+    "require_tokens": _flag,
     "allow_eviction": _flag,
 }

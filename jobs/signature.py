@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from .terms import refusal
 from .values import shown
 
-_CONFIG: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
+_CONFIG: Final = ConfigDict(extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)  # which may be a secret
 
 _BY_POSITION: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_KEYWORD: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)

@@ -88,6 +88,7 @@ class Store:
             task.fingerprint, task.delay, task.run_at, task.idempotency_key, round(self.settings.idempotency * 1000),
             secrets.token_hex(4), task.actor, Reason.USER, clocks,
             json.dumps(task.depends_on) if task.depends_on else "", task.callback_url,
+            int(task.confined), task.secrets_json,
         )  # fmt: skip
         return "submit", [self.keys.task(task.task_id)], arguments
 

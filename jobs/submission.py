@@ -15,7 +15,7 @@ from .bounds import Bounds
 from .catalog import PublishedType
 from .errors import Fault, InvalidTask
 from .messages import Submission
-from .names import ID, NAME
+from .names import ID, NAME, OWNER_LIMIT
 from .receivers import Network
 from .values import InvalidValue, shown, to_json
 
@@ -27,7 +27,8 @@ MOST_DEPENDENCIES = 100
 class Request:
     """A wish to run a task, as it came in. Times are seconds; `run_at` is seconds since 1970.
 
-    `depends_on` are the ids of tasks that must end in SUCCESS first; each must be there already.
+    `depends_on` are the ids of tasks that must end in SUCCESS first; each must be there already. A `confined` wish is
+    of somebody who may know of its owner's tasks only: it depends on no others, and its idempotency key is theirs.
     """
 
     type: str
@@ -44,6 +45,7 @@ class Request:
     idempotency_key: str | None = None
     depends_on: Sequence[str] = ()
     callback_url: str | None = None  # where each end of the task is told to
+    confined: bool = False
 
     def checked(
         self, actor: str, find_type: Callable[[str, object], PublishedType], networks: Sequence[Network] = ()
@@ -57,8 +59,9 @@ class Request:
         faults += [Fault("callback_url", wrong_url)] if wrong_url else []
         if faults:
             raise InvalidTask(faults)
-        params_json = _json("params", self.params)
+        whole_json = _json("params", self.params)
         kind = find_type(self.type, self.params)
+        params_json = _json("params", kind.masked(self.params))
         depends_on = tuple(dict.fromkeys(self.depends_on))
         return Submission(
             task_id=self.id or new_id(),
@@ -66,16 +69,25 @@ class Request:
             queue=self.queue or kind.queue,
             policy=self._policy(kind),
             params_json=params_json,
-            fingerprint=_fingerprint(self.type, params_json, depends_on, self.callback_url),
+            secrets_json="" if params_json == whole_json else whole_json,
+            fingerprint=_fingerprint(self.type, whole_json, depends_on, self.callback_url),
             owner=self.owner or "",
             metadata_json="" if self.metadata is None else _json("metadata", self.metadata),
             delay=round((self.delay or 0) * 1000),
             run_at=round((self.run_at or 0) * 1000),
-            idempotency_key=self.idempotency_key or "",
+            idempotency_key=self._idempotency_key(),
             actor=actor,
             depends_on=depends_on,
             callback_url=self.callback_url or "",
+            confined=self.confined,
         )
+
+    def _idempotency_key(self) -> str:
+        if not self.idempotency_key or not self.confined:
+            return self.idempotency_key or ""
+        # A digest, so that an owner's name and a key of any length make one that is no other pair's.
+        whose = json.dumps([self.owner, self.idempotency_key])
+        return f"owner:{hashlib.blake2b(whose.encode(), digest_size=16).hexdigest()}"
 
     def _faults(self) -> list[tuple[str, str]]:
         return [
@@ -83,7 +95,7 @@ class Request:
             ("params", "" if _is_object(self.params) else f"expected an object, got {shown(self.params)}"),
             ("id", _not_matching(self.id, ID, optional=True)),
             ("queue", _not_matching(self.queue, NAME, optional=True)),
-            ("owner", _not_text(self.owner, 64)),
+            ("owner", _not_text(self.owner, OWNER_LIMIT)),
             ("idempotency_key", _not_text(self.idempotency_key, 255)),
             ("delay", _outside(self.delay, bounds.WAIT)),
             ("run_at", self._run_at_fault()),

@@ -21,10 +21,17 @@ local function results_of(ids)
   return size > RESULTS_LIMIT and size or redis.call("MGET", unpack(names))
 end
 
+-- The params as the handler gets them; those of everybody's eyes would be wrong ones.
+local function params_of(task)
+  if not task.secrets then return value_of(key.params .. task.id) end
+  local name = key.secrets .. task.id
+  return value_of(name) or damaged(name, "string", "none")
+end
+
 local function claimed(task)
   local answer = {
     "claimed", redis.call("HGETALL", key.task .. task.id), task.id,
-    value_of(key.params .. task.id), value_of(key.checkpoint .. task.id),
+    params_of(task), value_of(key.checkpoint .. task.id),
   }
   if task.dependencies then
     local ids, damage = dependencies_of(task)

@@ -206,7 +206,7 @@ end
 
 local function needs_value(task, kind)
   return kind == "params" or kind == "result" and task.state == State.SUCCESS
-    or kind == "depends_on" and task.dependencies
+    or kind == "depends_on" and task.dependencies or kind == "secrets" and task.secrets
 end
 
 local function check_value(look, kind)

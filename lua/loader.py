@@ -51,7 +51,8 @@ TICKET_FUNCTION = "ghostless.jobs.ticket.run"
 """What rq is told to call for a task: one function without arguments, so that every ticket is alike."""
 
 VALUES = (
-    "params", "metadata", "callback", "depends_on", "unmet", "dependents", "checkpoint", "result", "error", "log",
+    "params", "secrets", "metadata", "callback", "depends_on", "unmet", "dependents", "checkpoint", "result", "error",
+    "log",
 )  # fmt: skip
 """What a task keeps beside its record, each in a key of its own."""
 

@@ -10,6 +10,8 @@
 -- ARGV[13] actor                  ARGV[14] reason            ARGV[15] the policy's clocks, packed, or ""
 -- ARGV[16] ids of the tasks it depends on, JSON list, or ""
 -- ARGV[17] URL to which each of its ends is told, or ""
+-- ARGV[18] 1 when it may know of its owner's tasks only, else 0
+-- ARGV[19] the params with their secrets, JSON, or "" when there are none: ARGV[5] are those that anybody may see
 -- returns moved | already | conflict | purged, with id, state, attempt, entry
 --       | unknown, with id, and the dependencies that nobody knows, separated by blanks
 --       | unserved, with id: its ends are to be told, and no listener does that
@@ -22,10 +24,11 @@ local delay, run_at = tonumber(ARGV[8]), tonumber(ARGV[9])
 local idempotency_key, idempotency_life, epoch = ARGV[10], ARGV[11], ARGV[12]
 local actor, reason = ARGV[13], ARGV[14]
 local clocks = ARGV[15] ~= "" and ARGV[15] or nil
-local depends_on, callback = ARGV[16], ARGV[17]
+local depends_on, callback, confined, secrets = ARGV[16], ARGV[17], ARGV[18] == "1", ARGV[19]
 
 local function answer_existing(task)
-  return reply(task.fingerprint == fingerprint and "already" or "conflict", task)
+  local is_foreign = confined and task.owner ~= owner
+  return reply(task.fingerprint == fingerprint and not is_foreign and "already" or "conflict", task)
 end
 
 local existing, problem = read_task(id)
@@ -52,7 +55,8 @@ local function look_at_dependencies(ids)
   for _, dependency in ipairs(ids) do
     local state, damage = state_of(dependency)
     if damage then return damage end
-    if not state then
+    -- A tombstone does not tell whose task it was.
+    if not state or confined and redis.call("HGET", key.task .. dependency, "owner") ~= owner then
       table.insert(found.unknown, dependency)
     elseif not FINAL[state] then
       table.insert(found.unmet, dependency)
@@ -85,6 +89,7 @@ move.set = {
   attempt = 0,
 }
 if owner ~= "" then move.set.owner = owner end
+if secrets ~= "" then move.set.secrets = 1 end
 if #dependencies > 0 then move.set.dependencies = #dependencies end
 if found.ended_badly then
   local message = because(found.ended_badly, found.its_state)
@@ -96,6 +101,7 @@ problem = commit(move, now, {due_at = waits and due_at, unmet = found.unmet})
 if problem then return problem end
 
 redis.call("SET", key.params .. id, params)
+if secrets ~= "" then redis.call("SET", key.secrets .. id, secrets) end
 if depends_on ~= "" then redis.call("SET", key.depends_on .. id, depends_on) end
 if metadata ~= "" then redis.call("SET", key.metadata .. id, metadata) end
 if callback ~= "" then redis.call("SET", key.callback .. id, callback) end

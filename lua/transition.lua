@@ -4,7 +4,7 @@
 local TASK_FIELDS = {
   "state", "type", "queue", "owner", "attempt", "token", "worker_id", "entered_at", "started_at", "timeout_at",
   "parked_at", "lease", "patience", "policy", "clocks", "failures", "timeouts", "losses", "entries", "fingerprint",
-  "dependencies", "dependents",
+  "dependencies", "dependents", "secrets",
 }
 local INTEGERS = {"attempt", "failures", "timeouts", "losses", "entries"}
 local TIMES = {"entered_at", "started_at", "timeout_at", "parked_at", "lease", "patience"}

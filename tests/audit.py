@@ -40,10 +40,11 @@ from redis import Redis
 
 Fields = Mapping[str, str]
 
-BULK = ("params", "metadata", "callback", "depends_on", "checkpoint", "result", "error", "log")
+BULK = ("params", "secrets", "metadata", "callback", "depends_on", "checkpoint", "result", "error", "log")
 FOR_EVER = {
     *("history", "deadlines", "due", "settling", "retention", "ledger", "quarantine", "epoch", "blocked_cursor"),
     *("types", "queues", "limits", "schedules", "leftovers", "bulks", "bulks_running", "due_receivers"),
+    *("tokens", "signing_key"),
 }
 FOR_EVER_EACH = {
     *("task", "leftover", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"),

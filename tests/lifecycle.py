@@ -7,9 +7,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ghostless.jobs import Context, task
+from pydantic import SecretStr
 
 QUICK = {"backoff": 0.05, "backoff_cap": 0.1}
 
@@ -26,6 +27,15 @@ def flaky(ctx: Context, trace: Path, good_from: int = 2) -> dict[str, int]:
     if ctx.attempt < good_from:
         raise ConnectionError(f"attempt {ctx.attempt} fails")
     return {"attempt": ctx.attempt}
+
+
+@task("life.secret", max_retries=0)
+def secret(ctx: Context, api_key: SecretStr, site: str, fails: bool = False) -> dict[str, Any]:
+    """Tell of a secret what may be told."""
+    print("with", api_key)
+    if fails:
+        raise ValueError(f"{site} refused {api_key!r}")
+    return {"length": len(api_key.get_secret_value()), "site": site}
 
 
 @task("life.doomed", max_retries=1, **QUICK)

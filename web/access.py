@@ -1,23 +1,23 @@
 """Who asks, and what he may do and see."""
 
+import time
 from dataclasses import dataclass
-from enum import StrEnum
 
-from flask import g
+from flask import Flask, Request, current_app, g, request
 
 from ..jobs.errors import TaskNotFound
 from ..jobs.model import Task
+from ..jobs.tokens import Scope
+from . import credentials
+from .cookies import session_of
+from .credentials import NOBODY, Credential
+from .desk import desk
+from .keyring import Keyring
 from .problems import Refusal
+from .watch import Watch
 
-
-class Scope(StrEnum):
-    """What a caller may do; each is given by itself."""
-
-    SUBMIT = "submit"
-    READ = "read"
-    OPERATE = "operate"
-    WORK = "work"
-    ADMIN = "admin"
+_DEMANDED = "TOKENS_DEMANDED"
+_LONGEST_ACTOR = 64
 
 
 ANONYMOUS = "api"
@@ -31,35 +31,123 @@ class Caller:
     actor: str
     scopes: frozenset[Scope]
     owner: str | None = None
-    expires_at: float | None = None  # seconds since 1970 by this server's clock; None: never
+    credential: Credential = NOBODY
 
     @classmethod
     def anonymous(cls) -> "Caller":
         """Return the caller of whom nothing is known, where nobody has to say who he is."""
         return cls(ANONYMOUS, frozenset(Scope))
 
+    @classmethod
+    def of(cls, credential: Credential) -> "Caller":
+        """Return the one who showed this."""
+        token, watch = credential.token, credential.watch
+        actor = f"api:{token.name}"[:_LONGEST_ACTOR] if token else ANONYMOUS
+        if watch:  # whose owner was checked against the token's when it was made
+            return cls(actor, frozenset({Scope.READ}), watch.owner, credential)
+        scopes = frozenset(scope for scope in Scope if token is None or token.allows(scope))
+        return cls(actor, scopes, token.owner if token else None, credential)
+
     @property
     def is_anonymous(self) -> bool:
         """Whether nothing tells this caller from others."""
-        return self.actor == ANONYMOUS
+        return self.credential.token is None
 
-    def demand(self, scope: Scope) -> None:
-        """Raise Refusal (403) when the caller has not this scope."""
+    @property
+    def expires_at(self) -> float | None:
+        """When the caller must show something new, in seconds since 1970 by this server's clock; None: never."""
+        ends = self.credential.expires
+        return None if ends is None else time.time() + (ends - desk().keyring.look().now) / 1000
+
+    def demand(self, scope: Scope, *, whole: bool = False, streams: bool = False) -> None:
+        """Raise Refusal (403) when the caller has not this scope.
+
+        `whole` is said of what tells of tasks of everybody, `streams` of what a stream token is enough for.
+        """
         if scope not in self.scopes:
-            raise Refusal(403, "missing-scope", "Not allowed", f"this needs the scope {scope}")
+            raise _forbidden("missing-scope", f"this needs the scope {scope}")
+        if self.credential.watch and not streams:
+            raise _forbidden("stream-token", "a stream token is good for its stream and its tasks only")
+        if whole and self.owner is not None:
+            raise _forbidden("bound-token", "this tells of everybody's tasks: it needs a token without an owner")
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether there are tasks that he must not hear of."""
+        return self.owner is not None or self.credential.watch is not None
 
     def may_see(self, owner: str | None) -> bool:
         """Tell whether tasks of this owner are the caller's business."""
         return self.owner is None or self.owner == owner
 
     def check(self, task: Task) -> None:
-        """Raise TaskNotFound for a task of another owner, as if there were none."""
-        if not self.may_see(task.owner or None):
+        """Raise TaskNotFound for a task that is not the caller's business, as if there were none."""
+        if not self.sees(task):
             raise TaskNotFound(task.id)
+
+    def sees(self, task: Task) -> bool:
+        """Tell whether a task is the caller's business."""
+        return self.may_see(task.owner) and _is_of(self.credential.watch, task)
+
+    def owner_wanted(self, owner: str | None) -> str | None:
+        """Return the owner whose tasks a filter lets through. Raises Refusal (404) for somebody else's."""
+        if owner is None:
+            return self.owner
+        if not self.may_see(owner):
+            raise Refusal(404, "owner-not-found", "No such owner", "owner: no task that you may see has this owner")
+        return owner
+
+    def confirm(self) -> None:
+        """Raise Refusal (401) when the caller would not be let in any more, since he was kept waiting."""
+        if not self.credential.is_good(desk().keyring):
+            raise credentials.unauthorized()
+
+
+def install(app: Flask, *, tokens_demanded: bool) -> None:
+    """Demand a token of everybody, or of nobody."""
+    app.config[_DEMANDED] = tokens_demanded
 
 
 def caller() -> Caller:
-    """Return who makes the request that is served."""
+    """Return who makes the request that is served. Raises Refusal (401), RedisUnavailable."""
     if "caller" not in g:
-        g.caller = Caller.anonymous()
+        g.caller = Caller.of(_shown(request, desk().keyring))
     return g.caller
+
+
+def _shown(asked: Request, keyring: Keyring) -> Credential:
+    credential = _given(asked, keyring)
+    if credential.token is None and current_app.config[_DEMANDED]:
+        raise credentials.unauthorized("This needs a token: `Authorization: Bearer gl_…`.")
+    return credential
+
+
+def _given(asked: Request, keyring: Keyring) -> Credential:
+    """Return what the request brings; the header goes before the query, and that before the cookie."""
+    header = asked.headers.get("Authorization")
+    if header is not None:
+        return _of_bearer(keyring, header)
+    if "token" in asked.args:
+        return credentials.of_stream_token(keyring, asked.args["token"])
+    return session_of(asked, keyring) or NOBODY
+
+
+def _of_bearer(keyring: Keyring, header: str) -> Credential:
+    scheme, _, text = header.partition(" ")
+    if scheme.lower() != "bearer":
+        raise credentials.unauthorized("Authorization: expected `Bearer` and a token")
+    text = text.strip()
+    if text.startswith(credentials.STREAM_PREFIX):
+        return credentials.of_stream_token(keyring, text)
+    return credentials.of_token(keyring, text)
+
+
+def _forbidden(kind: str, detail: str) -> Refusal:
+    return Refusal(403, kind, "Not allowed", detail)
+
+
+def _is_of(watch: Watch | None, task: Task) -> bool:
+    if watch is None:
+        return True
+    pairs = ((watch.type, task.type), (watch.queue, task.queue))
+    return task.id in (watch.tasks or {task.id}) and all(value is None or value == actual for value, actual in pairs)

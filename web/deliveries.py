@@ -37,7 +37,7 @@ def _seen(given_id: str) -> list[Listed]:
     here = desk().client
     found = here.deliveries.of_task(task_id(given_id))
     if not found:
-        caller().check(here.get(given_id))
+        caller().check(here.get(given_id))  # raises when there is no such task either
     elif not caller().may_see(found[0].delivery.entry.owner or None):
         raise TaskNotFound(given_id)
     return found

@@ -12,6 +12,7 @@ from ..jobs.model import Task
 from ..jobs.remote import RemoteWorkers
 from .claiming import Claiming
 from .hub import Hub
+from .keyring import Keyring
 from .limits import Limits, Share
 from .past import Past
 
@@ -30,6 +31,7 @@ class Desk:
     workers: RemoteWorkers
     addresses: Share
     tokens: Share
+    keyring: Keyring
     watchdog: threading.Thread | None = None  # where the process runs one
     _epoch: str = ""
     _epoch_read_at: float = field(default=-EPOCH_AGE)
@@ -47,6 +49,7 @@ class Desk:
             workers,
             Share("address", settings.streams_per_address),
             Share("token", settings.streams_per_token),
+            Keyring(client.tokens),
         )
 
     def epoch(self) -> str:

@@ -1,25 +1,30 @@
 """Routes of streams."""
 
+import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
 from flask import Blueprint, Response, request
 from flask.typing import ResponseReturnValue
 
-from ..jobs.errors import RedisUnavailable
+from ..jobs.errors import GhostlessError, RedisUnavailable
 from .access import Scope, caller
+from .confinement import watch_seen
+from .credentials import Credential
 from .described import OF_PATHS
 from .desk import Desk, desk
 from .frames import retry
 from .hub import HubClosed, HubFull
+from .keyring import Keyring
 from .limits import TooManyListeners
 from .listening import listening
 from .models import EventsQuery, ResumeQuery
 from .names import task_id
 from .operations import Answer, operation
 from .peers import Peer
+from .problems import of_error
 from .sse import Stream, Terms
 from .watch import Watch
 
@@ -34,18 +39,20 @@ STREAMED = {
     204: Answer(None, meaning="All tasks are final, and the client has seen it."),
 }
 
+log = logging.getLogger(__name__)
+
 routes = Blueprint("events", __name__, url_prefix="/api")
 
 
 @routes.get("/events")
-@operation(Scope.READ, query=EventsQuery, headers=("Last-Event-ID",), answers=STREAMED, problems=OF_PATHS)
+@operation(Scope.READ, query=EventsQuery, headers=("Last-Event-ID",), streams=True, answers=STREAMED, problems=OF_PATHS)
 def events(query: EventsQuery) -> ResponseReturnValue:
     """Stream what happens to the tasks that match all filters; without a filter, to all tasks."""
     return _stream(Watch(frozenset(query.task), query.owner, query.type, query.queue), query)
 
 
 @routes.get("/tasks/<given_id>/events")
-@operation(Scope.READ, query=ResumeQuery, headers=("Last-Event-ID",), answers=STREAMED)
+@operation(Scope.READ, query=ResumeQuery, headers=("Last-Event-ID",), streams=True, answers=STREAMED)
 def task_events(given_id: str, query: ResumeQuery) -> ResponseReturnValue:
     """Stream what happened and happens to one task."""
     return _stream(Watch(frozenset({task_id(given_id)})), query)
@@ -53,13 +60,18 @@ def task_events(given_id: str, query: ResumeQuery) -> ResponseReturnValue:
 
 def _stream(watch: Watch, wanted: ResumeQuery) -> Response:
     last_event_id = request.headers.get("Last-Event-ID") or wanted.last_event_id or None
-    try:
-        return _opened(desk(), watch, last_event_id)
-    except (HubClosed, HubFull, TooManyListeners, RedisUnavailable):
-        # A browser's EventSource gives up for good after any other status than 200.
-        if EVENT_STREAM not in request.headers.get("Accept", ""):
-            raise
-        return _answer([retry()])
+    return _opened(desk(), watch_seen(watch, partly=last_event_id is not None), last_event_id)
+
+
+@routes.errorhandler(HubClosed)
+@routes.errorhandler(HubFull)
+@routes.errorhandler(TooManyListeners)
+@routes.errorhandler(RedisUnavailable)
+def come_back(error: GhostlessError) -> Response:
+    """Tell an EventSource to come back in a moment, also when nobody can tell whether its token is good."""
+    if EVENT_STREAM not in request.headers.get("Accept", ""):
+        return of_error(error)
+    return _answer([retry()])  # it gives up for good after any other status than 200
 
 
 def _opened(here: Desk, watch: Watch, last_event_id: str | None) -> Response:
@@ -69,7 +81,7 @@ def _opened(here: Desk, watch: Watch, last_event_id: str | None) -> Response:
         stream = Stream(here.hub, here.past, watch, inbox, _terms())
         if not stream.start(last_event_id):
             return Response(status=204)
-        answer = _answer(stream)
+        answer = _answer(_while_known(stream, caller().credential, here.keyring))
         # Not in the generator's `finally`: a client that leaves before the first byte never starts it.
         answer.call_on_close(held.pop_all().close)
         return answer
@@ -79,6 +91,23 @@ def _terms() -> Terms:
     terms, expires_at = Terms(hang_up_if_gone=Peer(request.environ).hang_up_if_gone), caller().expires_at
     # Who comes back after the end of his token must show a new one.
     return terms if expires_at is None else replace(terms, seconds=min(terms.seconds, expires_at - time.time()))
+
+
+def _while_known(blocks: Iterable[bytes], credential: Credential, keyring: Keyring) -> Iterator[bytes]:
+    """Pass on a stream until its client would not be let in any more: asked before each block, signs of life too."""
+    for block in blocks:
+        if not _may_go_on(credential, keyring):
+            yield retry()
+            return
+        yield block
+
+
+def _may_go_on(credential: Credential, keyring: Keyring) -> bool:
+    try:
+        return credential.is_good(keyring)
+    except GhostlessError as error:  # nobody can tell, and nothing new can be told either
+        log.info("a stream goes on although its token cannot be looked up: %s", error)
+        return True
 
 
 def _answer(blocks: Iterable[bytes]) -> Response:

@@ -41,8 +41,11 @@ def refuse_other_hosts() -> None:
 
 
 def refuse_strangers() -> None:
-    """Let a browser change something only for pages of this origin; other programs send none of these headers."""
-    if request.method in READING:
+    """Let a browser change something only for pages of this origin; other programs send none of these headers.
+
+    A token in a header is no cookie that a browser sends by itself, nor can another site's page set one unasked.
+    """
+    if request.method in READING or request.headers.get("Authorization", "").lower().startswith("bearer "):
         return
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     # Browsers leave Sec-Fetch-Site out on plain HTTP beyond localhost; there the Origin must do.

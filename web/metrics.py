@@ -27,7 +27,7 @@ _COUNTED = {
 
 
 @routes.get("/metrics")
-@operation(Scope.READ, answers={200: Answer("text/plain", meaning="The numbers.")})
+@operation(Scope.READ, whole=True, answers={200: Answer("text/plain", meaning="The numbers.")})
 def metrics() -> ResponseReturnValue:
     """Return what there is to count, in the text format of Prometheus."""
     traffic = cast(Traffic, current_app.extensions["ghostless.traffic"])

@@ -1,7 +1,6 @@
 """What clients may send, by field: bodies and queries are read here and nowhere else."""
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, TypeVar, cast, get_origin
@@ -26,12 +25,10 @@ from ..jobs.listing import PAGE_LIMIT
 from ..jobs.names import ID, NAME
 from ..jobs.submission import MOST_DEPENDENCIES, Request
 from ..statemachine import STORED, State
+from .bodies import parse_json
 from .guards import BODY_LIMIT
 from .problems import Refusal, pointer, wrong_body, wrong_query
 from .watch import TASKS_LIMIT
-
-DEPTH_LIMIT = 64
-"""Most levels of objects and arrays in a body."""
 
 WAIT_LIMIT = 60
 """Most seconds that a long poll holds."""
@@ -198,6 +195,7 @@ class ResumeQuery(Query):
     last_event_id: Annotated[
         Annotated[str, Field(max_length=200)] | None, _said("for clients that cannot send Last-Event-ID")
     ] = None
+    token: Annotated[str | None, _said("a stream token, for clients that cannot send Authorization")] = None
 
 
 class EventsQuery(ResumeQuery):
@@ -207,6 +205,26 @@ class EventsQuery(ResumeQuery):
     owner: Annotated[Owner | None, _said("only tasks of this owner")] = None
     type: Annotated[Name | None, _said("only tasks of this type")] = None
     queue: Annotated[Name | None, _said("only tasks of this queue")] = None
+
+
+class StreamTokenBody(Body):
+    """What a stream token is to be good for: filters as of the stream, and its life in seconds."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"owner": "ann", "ttl": 600}]})
+
+    task: Annotated[list[Id], Field(max_length=TASKS_LIMIT)] = []
+    owner: Owner | None = None
+    type: Name | None = None
+    queue: Name | None = None
+    ttl: Annotated[int, Field(ge=10, le=3600)] = 600
+
+
+class SessionBody(Body):
+    """The token for which a session stands."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"token": f"gl_0123456789ab_{'A' * 43}"}]})
+
+    token: Annotated[str, Field(max_length=200)]
 
 
 class NoQuery(Query):
@@ -233,11 +251,11 @@ def read_body(model: type[Model]) -> Model:
     raw = request.get_data(cache=False)
     if not raw and request.mimetype != "application/json" and _demands_fields(model):
         raise Refusal(415, "not-json", "Only JSON is taken", "Content-Type: expected application/json")
+    if request.content_length is not None and len(raw) < request.content_length:
+        raise Refusal(400, "cut-off", "Not readable", "the body ends before its Content-Length")
     if request.content_length is None and len(raw) >= BODY_LIMIT:
         raise RequestEntityTooLarge  # sent in chunks: werkzeug stops reading at the limit and says nothing
-    document: object = _parsed(raw) if raw else {}
-    if _depth_exceeds(document, DEPTH_LIMIT):
-        raise Refusal(400, "too-deep", "Not readable as JSON", f"more than {DEPTH_LIMIT} levels of nesting")
+    document: object = parse_json(raw) if raw else {}
     if not isinstance(document, dict):
         raise wrong_body([("", f"expected an object, got {type(document).__name__}")])
     return _validated(model, cast(dict[str, Any], document), pointer, wrong_body)
@@ -245,35 +263,6 @@ def read_body(model: type[Model]) -> Model:
 
 def _demands_fields(model: type[BaseModel]) -> bool:
     return any(field.is_required() for field in model.model_fields.values())
-
-
-def _parsed(raw: bytes) -> object:
-    try:
-        return json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        # Never with the error's own text: it may quote the body.
-        where = f" at line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise Refusal(400, "not-json", "Not readable as JSON", f"the body is not JSON in UTF-8{where}") from error
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _depth_exceeds(value: object, limit: int) -> bool:
-    level: list[object] = [value]
-    for _ in range(limit):
-        level = [inner for outer in level for inner in _children(outer)]
-        if not level:
-            return False
-    return True
-
-
-def _children(value: object) -> Iterator[object]:
-    if isinstance(value, dict):
-        yield from cast(dict[str, object], value).values()
-    elif isinstance(value, list):
-        yield from cast(list[object], value)
 
 
 def _validated(

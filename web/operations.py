@@ -41,6 +41,8 @@ class Operation:
     scope: Scope | None
     query: type[Query]
     body: type[Body]
+    whole: bool = False  # tells of everybody's tasks: not for callers that are bound to an owner
+    streams: bool = False  # a stream token is enough
     headers: tuple[str, ...] = ()
     answers: Mapping[int, Answer] = field(default_factory=dict[int, Answer])
     problems: tuple[int, ...] = ()
@@ -53,7 +55,7 @@ class Operation:
     def read(self) -> dict[str, Any]:
         """Return what the request gives for the view, checked. Raises Refusal."""
         if self.scope:
-            caller().demand(self.scope)
+            caller().demand(self.scope, whole=self.whole, streams=self.streams)
         given: dict[str, Any] = {}
         query = read_query(self.query)
         if self.query is not NoQuery:
@@ -69,16 +71,19 @@ def operation(
     *,
     query: type[Query] = NoQuery,
     body: type[Body] = NoBody,
+    whole: bool = False,
+    streams: bool = False,
     headers: Sequence[str] = (),
     answers: Mapping[int, Answer | type[BaseModel] | None] = NOT_SAID,
     problems: Sequence[int] = (),
 ) -> Callable[[View], View]:
     """Declare a route's contract. Its view gets `query` and `body`, where it has models of its own, as arguments.
 
-    `answers` are by status: a model, None for an answer without a body, or an `Answer` that tells more.
+    `whole` is for what tells of everybody's tasks, `streams` for what a stream token is enough for. `answers` are by
+    status: a model, None for an answer without a body, or an `Answer` that tells more.
     """
     told = {status: one if isinstance(one, Answer) else Answer(one) for status, one in answers.items()}
-    declared = Operation(scope, query, body, tuple(headers), told, tuple(problems))
+    declared = Operation(scope, query, body, whole, streams, tuple(headers), told, tuple(problems))
 
     def decorate(view: View) -> View:
         @wraps(view)

@@ -16,7 +16,7 @@ routes = Blueprint("overview", __name__, url_prefix="/api")
 
 
 @routes.get("/stats")
-@operation(Scope.READ, answers={200: StatsView})
+@operation(Scope.READ, whole=True, answers={200: StatsView})
 def stats() -> ResponseReturnValue:
     """Return how many tasks are in each state and queue, the ledger, the last sweep, and how far listeners are."""
     reads = desk().client.reads
@@ -28,14 +28,14 @@ def stats() -> ResponseReturnValue:
 
 
 @routes.get("/queues")
-@operation(Scope.READ, answers={200: QueueList})
+@operation(Scope.READ, whole=True, answers={200: QueueList})
 def queues() -> ResponseReturnValue:
     """Return every queue with its state, how many tasks wait in it, and how many of them are parked, by type."""
     return jsonify(queues=desk().client.queue_overview())
 
 
 @routes.post("/queues/<given_name>/<any(pause, resume):action>")
-@operation(Scope.OPERATE, answers={200: QueueView})
+@operation(Scope.OPERATE, whole=True, answers={200: QueueView})
 def act(given_name: str, action: str) -> ResponseReturnValue:
     """Let no task of a queue start, or let them start again; running ones go on."""
     client, name = desk().client, queue_name(given_name)
@@ -54,7 +54,7 @@ def types() -> ResponseReturnValue:
 
 
 @routes.get("/schedules")
-@operation(Scope.READ, answers={200: ScheduleList})
+@operation(Scope.READ, whole=True, answers={200: ScheduleList})
 def schedules() -> ResponseReturnValue:
     """Return every schedule: what it submits, when it is due next, and what became of its last run."""
     found, _ = desk().client.schedules.all()
@@ -62,7 +62,7 @@ def schedules() -> ResponseReturnValue:
 
 
 @routes.get("/workers")
-@operation(Scope.READ, answers={200: WorkerList})
+@operation(Scope.READ, whole=True, answers={200: WorkerList})
 def workers() -> ResponseReturnValue:
     """Return every worker that is registered with rq, ours and others."""
     return jsonify(workers=[worker.to_dict() for worker in desk().client.workers()])

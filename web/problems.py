@@ -133,7 +133,7 @@ _RULES: Mapping[type[GhostlessError], _Rule] = {
 def install(app: Flask) -> None:
     """Answer every error of the application with a problem."""
     app.register_error_handler(Refusal, _refused)
-    app.register_error_handler(GhostlessError, _ours)
+    app.register_error_handler(GhostlessError, of_error)
     app.register_error_handler(HTTPException, _of_http)
     app.register_error_handler(Exception, _unforeseen)
 
@@ -144,6 +144,8 @@ def problem(status: int, kind: str, title: str, detail: str, members: Members | 
     response = Response(json.dumps(document | dict(members or {})), status, content_type=PROBLEM)
     if status in (429, 503):
         response.headers["Retry-After"] = str(RETRY_AFTER)
+    if status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
 
@@ -179,7 +181,8 @@ def _refused(error: Refusal) -> Response:
     return problem(error.status, error.kind, error.title, error.detail, members)
 
 
-def _ours(error: GhostlessError) -> Response:
+def of_error(error: GhostlessError) -> Response:
+    """Return the answer to an error of ours."""
     rule = next((_RULES[kind] for kind in type(error).__mro__ if kind in _RULES), None)
     if rule is None:
         return _unforeseen(error)
@@ -191,7 +194,9 @@ def _ours(error: GhostlessError) -> Response:
         return problem(410, "task-purged", "The task's retention ended", str(error), members)
     if isinstance(error, TaskConflict) and error.idempotency_key and not error.is_purged:
         members = {"task": error.task_id}
-        return problem(422, "idempotency-key-reused", "The key was used for another request", str(error), members)
+        # Without the key itself: one of a caller that is bound to an owner is kept under another name.
+        detail = f"the Idempotency-Key belongs to another request, of task {error.task_id}; nothing was stored"
+        return problem(422, "idempotency-key-reused", "The key was used for another request", detail, members)
     return problem(rule.status, rule.kind, rule.title, rule.detail or str(error), rule.members(error))
 
 

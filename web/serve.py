@@ -13,6 +13,7 @@ from typing import Any, cast
 from flask import Flask
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
+from gunicorn.glogging import Logger
 from gunicorn.workers.ggevent import GeventWorker
 
 from ..app import create_app
@@ -23,6 +24,8 @@ from .desk import Desk
 from .hosts import is_loopback
 from .hub import Hub
 from .limits import Limits, raise_file_limit
+from .patience import TimedBody
+from .redaction import redact
 
 STOP_POLL = 0.25
 """Seconds between two looks whether the worker is to stop."""
@@ -43,6 +46,7 @@ def serve(
     workers: int = 1,
     *,
     allow_anonymous: bool = False,
+    require_tokens: bool = False,
     watchdog: bool = True,
     threads: int = 0,
     proxies: int = 0,
@@ -54,18 +58,17 @@ def serve(
     Each worker also runs a watchdog, unless told otherwise: whoever asks where a task is, there is then always
     somebody left to notice. Any number of watchdogs may run.
 
-    Everyone who reaches the address may do everything, so beyond this host it needs `allow_anonymous`. Without it a
-    request must also name this host (localhost, 127.0.0.1, [::1]); a proxy on this host that passes on another name
-    needs it too.
+    Beyond this host everybody must show a token, unless `allow_anonymous` lets everyone do everything. On this host
+    nobody must, unless `require_tokens`, or the setting of that name, says so; but then a request must name this host
+    (localhost, 127.0.0.1, [::1]). A proxy on this host that passes on another name needs one of the two.
 
     With `threads` each worker serves with so many threads instead of greenlets; each stream holds one of them.
     `proxies` is the number of reverse proxies in front, each of which appends the address that it sees to
     X-Forwarded-For; without it every client has the address of the nearest proxy.
-    Raises InvalidSetting for an address that may not be served, for a limit of open files that is too low, and for too
+    Raises InvalidSetting when tokens are both demanded and not, for a limit of open files that is too low, and for too
     few threads.
     """
-    if not (allow_anonymous or host == "localhost" or is_loopback(host)):
-        raise InvalidSetting("host", "a loopback address, or allow_anonymous: anyone could cancel every task", host)
+    demands = demands_tokens(settings, host, allow_anonymous=allow_anonymous, require_tokens=require_tokens)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     limits = raise_file_limit()
     options: dict[str, Any] = {"bind": address, "workers": workers, "worker_connections": limits.connections}
@@ -75,8 +78,23 @@ def serve(
             "with %d threads a worker serves %d streams at most; greenlets serve thousands", threads, limits.subscribers
         )
         options |= {"worker_class": "gthread", "threads": threads}
-    make_app = partial(create_app, settings, local_only=not allow_anonymous, limits=limits, proxies=proxies)
+    make_app = partial(
+        create_app,
+        settings,
+        local_only=not (demands or allow_anonymous),
+        require_tokens=demands,
+        limits=limits,
+        proxies=proxies,
+    )
     Server(settings, make_app, options, watchdog=watchdog).run()
+
+
+def demands_tokens(settings: Settings, host: str, *, allow_anonymous: bool, require_tokens: bool) -> bool:
+    """Tell whether everybody must show a token on this address. Raises InvalidSetting for a contradiction."""
+    wanted = require_tokens or settings.require_tokens
+    if wanted and allow_anonymous:
+        raise InvalidSetting("allow_anonymous", "no require_tokens (GHOSTLESS_REQUIRE_TOKENS) beside it", "both")
+    return wanted or not (allow_anonymous or host == "localhost" or is_loopback(host))
 
 
 class Master(Arbiter):
@@ -119,10 +137,21 @@ class StreamWorker(GeventWorker):
         """Serve one request."""
         if self._open > Limits.of_connections(self.worker_connections).subscribers:
             req.force_close()  # the places beyond the streams are for those who ask now
+        req.body = TimedBody(req)
         answer = super().handle_request(listener_name, req, sock, addr)
         if not self.alive:
             raise StopIteration  # how gunicorn closes a connection
         return answer
+
+
+class RedactingLogger(Logger):
+    """gunicorn's log, which quotes addresses, without the tokens in them."""
+
+    def setup(self, cfg: Any) -> None:
+        """Set the log up, and what else this process logs."""
+        super().setup(cfg)
+        for logger in (self.error_log, self.access_log, logging.getLogger()):
+            redact(logger)
 
 
 class Server(BaseApplication):
@@ -135,6 +164,7 @@ class Server(BaseApplication):
         self._hub: Hub | None = None  # of this process, once it is a worker that is ready
         self._options: dict[str, Any] = {
             "worker_class": StreamWorker,
+            "logger_class": RedactingLogger,
             "graceful_timeout": GRACE,
             "keepalive": 5,
             "limit_request_line": 8190,  # a stream may name 50 tasks

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request, url_for
@@ -12,15 +13,16 @@ from ..jobs.listing import Filter, Page
 from ..jobs.messages import Answer as Answered
 from ..jobs.model import Task
 from ..jobs.reads import Damaged
+from ..jobs.submission import Request
 from ..statemachine import State
 from .access import Scope, caller
+from .confinement import cursor_read, cursor_shown, task_seen
 from .cursors import ORIGIN, to_text
 from .desk import Desk, desk
 from .idempotency import idempotency_key
 from .models import ActionBody, ListQuery, SubmitBody, WaitQuery
-from .names import task_id
 from .operations import UNCHANGED, Answer, operation
-from .problems import wrong_parameter
+from .problems import Refusal, wrong_parameter
 from .views import ExplanationView, HistoryView, SubmittedView, TaskList, TaskView
 from .waiting import POLL_AFTER, applied_wait, wait_for_change
 
@@ -46,13 +48,23 @@ def submit(body: SubmitBody) -> ResponseReturnValue:
     wish = body.request(idempotency_key(request.headers.get("Idempotency-Key")))
     # Answered from the submit's own reply: a further read could fail, and a client that is told of a failure submits
     # once more.
-    accepted = desk().client.submit_request(wish, caller().actor)
+    accepted = desk().client.submit_request(_of_caller(wish), caller().actor)
     answer = jsonify(id=accepted.task_id, state=accepted.state, created=accepted.created)
     answer.headers["Location"] = url_for("tasks.show", given_id=accepted.task_id)
     if not accepted.created:
         return answer, 200
     answer.headers["Retry-After"] = str(POLL_AFTER)
     return answer, 202
+
+
+def _of_caller(wish: Request) -> Request:
+    """Return the wish of a caller who is bound to an owner as one that concerns that owner's tasks only."""
+    owner = caller().owner
+    if owner is None:
+        return wish
+    if wish.owner not in (None, owner):
+        raise Refusal(403, "bound-token", "Not allowed", "owner: this token submits for its own owner only")
+    return replace(wish, owner=owner, confined=True)
 
 
 @routes.get("")
@@ -68,16 +80,17 @@ def listing(query: ListQuery) -> ResponseReturnValue:
     # The place in the history comes first: a move between the two reads is then told again, not missed.
     newest = here.past.newest()
     try:
-        page = here.client.list(
-            Filter(query.state, query.type, query.queue, query.owner), limit=query.limit, cursor=query.cursor
-        )
+        owner, cursor = caller().owner_wanted(query.owner), cursor_read(query.cursor)
+        page = here.client.list(Filter(query.state, query.type, query.queue, owner), limit=query.limit, cursor=cursor)
     except InvalidTask as error:
         raise wrong_parameter(error.faults) from error
     answer = jsonify(_page_view(here, page, newest.epoch) | {"last_event_id": str(newest)})
     # Weak: a later place in the history alone is no other page.
     answer.set_etag(_page_version(page, newest.epoch), weak=True)
     if page.cursor:
-        following: dict[str, Any] = query.model_dump(mode="json", exclude_unset=True) | {"cursor": page.cursor}
+        following: dict[str, Any] = query.model_dump(mode="json", exclude_unset=True) | {
+            "cursor": cursor_shown(page.cursor)
+        }
         answer.headers["Link"] = f'<{url_for("tasks.listing", **following)}>; rel="next"'
     return answer.make_conditional(request)
 
@@ -87,7 +100,7 @@ def _page_view(here: Desk, page: Page, epoch: str) -> dict[str, Any]:
         {"id": task.id, "damaged": True} if isinstance(task, Damaged) else here.shown(task, epoch)
         for task in page.tasks
     ]
-    return {"tasks": tasks, "next": page.cursor}
+    return {"tasks": tasks, "next": cursor_shown(page.cursor)}
 
 
 def _page_version(page: Page, epoch: str) -> str:
@@ -99,6 +112,7 @@ def _page_version(page: Page, epoch: str) -> str:
 @operation(
     Scope.READ,
     query=WaitQuery,
+    streams=True,
     headers=("If-None-Match", "Prefer"),
     answers={
         200: Answer(TaskView, ("ETag", "Retry-After", "Preference-Applied")),
@@ -110,7 +124,9 @@ def show(given_id: str, query: WaitQuery) -> ResponseReturnValue:
     wait = applied_wait(query.wait, request.headers.get("Prefer", ""))
     here = desk()
     epoch = here.epoch()
-    task = wait_for_change(here, task_id(given_id), _knows_version(), wait or 0)
+    task = wait_for_change(here, task_seen(given_id), _knows_version(), wait or 0)
+    caller().confirm()
+    caller().check(task)
     answer = _task_answer(here, task, epoch)
     if wait is not None:
         answer.headers["Preference-Applied"] = f"wait={wait}"
@@ -132,11 +148,16 @@ def _task_answer(here: Desk, task: Task, epoch: str) -> Response:
 
 
 @routes.get("/<given_id>/history")
-@operation(Scope.READ, headers=("If-None-Match",), answers={200: Answer(HistoryView, ("ETag",)), 304: UNCHANGED})
+@operation(
+    Scope.READ,
+    streams=True,
+    headers=("If-None-Match",),
+    answers={200: Answer(HistoryView, ("ETag",)), 304: UNCHANGED},
+)
 def history(given_id: str) -> ResponseReturnValue:
     """Return every move of a task, oldest first."""
     epoch = desk().epoch()
-    entries = desk().client.history(task_id(given_id))
+    entries = desk().client.history(task_seen(given_id))
     newest = entries[-1].id if entries else to_text(ORIGIN)
     cursor = f"{epoch}.{newest}"
     answer = jsonify(task=given_id, entries=[entry.to_dict() for entry in entries], cursor=cursor)
@@ -148,7 +169,7 @@ def history(given_id: str) -> ResponseReturnValue:
 @operation(Scope.READ, answers={200: ExplanationView})
 def explain(given_id: str) -> ResponseReturnValue:
     """Say why a task is where it is, what happens next and when, and what a person can do."""
-    return jsonify(desk().client.explain(task_id(given_id)).to_dict())
+    return jsonify(desk().client.explain(task_seen(given_id)).to_dict())
 
 
 @routes.post("/<given_id>/<any(cancel, pause, resume, retry):action>")
@@ -164,7 +185,7 @@ def explain(given_id: str) -> ResponseReturnValue:
 def act(given_id: str, action: str, body: ActionBody) -> ResponseReturnValue:
     """Cancel, pause, resume or retry: 200 when that is done or was so already, 202 when the worker has to confirm."""
     here = desk()
-    _ask(here, action)(task_id(given_id), actor=caller().actor, message=body.message)
+    _ask(here, action)(task_seen(given_id), actor=caller().actor, message=body.message)
     epoch = here.epoch()
     task = here.client.get(given_id)
     answer = _task_answer(here, task, epoch)

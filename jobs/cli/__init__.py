@@ -25,6 +25,7 @@ VERBS = {
         "workers": Verb("workers:workers", "List the workers and what they do; show one in detail."),
         "types": Verb("types:types", "List the task types; publish them."),
         "schedules": Verb("schedules:schedules", "List the schedules; add, pause and remove them."),
+        "tokens": Verb("tokens:tokens", "List the tokens of the HTTP API; add and revoke them."),
         "doctor": Verb("doctor:doctor", "Look for anything that is not as it must be, and repair it."),
         "archive": Verb("archive:archive", "Write tasks to files before they are purged; show one."),
         "listeners": Verb(

@@ -1,6 +1,7 @@
 """Reading what was typed: each function is a click callback that refuses a value by the name of its option."""
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, cast
@@ -69,6 +70,19 @@ def as_moment(ctx: click.Context, param: click.Parameter, text: str | None) -> f
     except (ValueError, OverflowError) as error:
         expected = "a time like 2027-01-31T18:00 or seconds since 1970"
         raise click.BadParameter(f"expected {expected}, got {text!r:.80}") from error
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def as_interval(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """Read "90s", "10m", "2h" or "1d"; return ms."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    if not found:
+        raise click.BadParameter(f"expected an interval like 90s, 10m, 2h or 1d, got {text!r:.80}")
+    return int(found[1]) * _UNITS[found[2]] * 1000
 
 
 def as_state(ctx: click.Context, param: click.Parameter, text: str | None) -> State | None:

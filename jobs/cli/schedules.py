@@ -1,34 +1,21 @@
 """`schedules`: what is submitted again and again; add, pause, run now, remove."""
 
-import re
 import secrets
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from ..errors import CorruptRecord
+from ..errors import CorruptRecord, Fault, InvalidTask
 from ..recurrence import MISFIRES, OVERLAPS, Misfire, Overlap, Recurrence
 from ..scheduler import submit_run
 from ..schedules import Schedule, as_dict
 from ..spans import duration
 from ..submission import Request
-from .options import all_params, as_params
+from .options import all_params, as_interval, as_params
 from .options import as_json as read_json
 from .output import Column, show_table, when
 from .session import Session, json_option, pass_session, print_json
-
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-
-
-def _as_interval(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    """Read "90s", "10m", "2h" or "1d"; return ms."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d{1,9})([smhd])", text)
-    if not found:
-        raise click.BadParameter(f"expected an interval like 90s, 10m, 2h or 1d, got {text!r:.80}")
-    return int(found[1]) * _UNITS[found[2]] * 1000
 
 
 def _tell_next(session: Session, name: str) -> None:
@@ -86,7 +73,7 @@ def _rhythm(recurrence: Recurrence) -> str:
 @click.argument("name", metavar="NAME")
 @click.option("--cron", metavar="EXPRESSION", help='Cron expression, like "*/15 8-18 * * 1-5".')
 @click.option("--tz", "zone", default="UTC", metavar="ZONE", show_default=True, help="Time zone of the expression.")
-@click.option("--every", callback=_as_interval, metavar="INTERVAL", help="Fixed interval instead: 90s, 10m, 2h, 1d.")
+@click.option("--every", callback=as_interval, metavar="INTERVAL", help="Fixed interval instead: 90s, 10m, 2h, 1d.")
 @click.option("--type", "task_type", required=True, metavar="TYPE", help="Task type that is submitted.")
 @click.option("--params", callback=read_json, metavar="JSON", help="All parameters as a JSON object.")
 @click.option("-p", "named", callback=as_params, multiple=True, metavar="NAME=VALUE", help="One parameter; repeatable.")
@@ -122,7 +109,8 @@ def add(
     given = all_params(params, named)
     wanted = Schedule(name, task_type, Recurrence(cron, zone, every), given, queue, misfire, overlap)
     wanted.check()
-    session.client.check(Request(task_type, given, queue=queue))
+    if session.client.check(Request(task_type, given, queue=queue)).secrets_json:
+        raise InvalidTask([Fault("params", "a schedule keeps no secrets: anybody may read what it submits")])
     session.client.schedules.put(wanted)
     _tell_next(session, name)
 

@@ -2,9 +2,9 @@
 
 import click
 
+from ...web.serve import demands_tokens
 from ...web.serve import serve as serve_http
-from ..errors import InvalidSetting
-from ..settings import LAST_PORT
+from ..settings import LAST_PORT, Settings
 from .fitness import allow_eviction_option, as_setting, check_fitness
 from .logs import log_to_stderr
 from .ports import free_port
@@ -30,7 +30,8 @@ from .session import Session, pass_session
     metavar="N",
     help="Believe what N reverse proxies say of a client's address (X-Forwarded-For).",
 )
-@click.option("--allow-anonymous", is_flag=True, help="Listen beyond this machine although nobody is asked who he is.")
+@click.option("--allow-anonymous", is_flag=True, help="Let everybody do everything, beyond this machine too.")
+@click.option("--require-tokens", is_flag=True, help="Let nobody in without a token, on this machine neither.")
 @click.option("--no-watchdog", is_flag=True, help="Leave watching to the watchdogs that run elsewhere.")
 @allow_eviction_option
 @pass_session
@@ -42,10 +43,13 @@ def serve(
     threads: int,
     proxies: int,
     allow_anonymous: bool,
+    require_tokens: bool,
     no_watchdog: bool,
     allow_eviction: bool,
 ) -> None:
     """Serve the HTTP API with its live events, and watch over the tasks.
+
+    Beyond this machine everybody must show a token; make them with `ghostless tokens add`.
 
     \b
     Example: ghostless serve --port 8080
@@ -54,19 +58,20 @@ def serve(
     log_to_stderr()
     settings = session.settings(allow_eviction=as_setting(allow_eviction))
     check_fitness(session, settings, waits=True)
-    try:
-        serve_http(
-            settings,
-            host,
-            port,
-            workers,
-            allow_anonymous=allow_anonymous,
-            watchdog=not no_watchdog,
-            threads=threads,
-            proxies=proxies,
-        )
-    except InvalidSetting as error:
-        if error.name != "host":
-            raise
-        expected = "an address of this machine only, or --allow-anonymous: anyone could cancel every task"
-        raise InvalidSetting("--host", expected, host) from error
+    _tell_without_tokens(session, settings, host, allow_anonymous=allow_anonymous, require_tokens=require_tokens)
+    serve_http(
+        settings,
+        host,
+        port,
+        workers,
+        allow_anonymous=allow_anonymous,
+        require_tokens=require_tokens,
+        watchdog=not no_watchdog,
+        threads=threads,
+        proxies=proxies,
+    )
+
+
+def _tell_without_tokens(session: Session, settings: Settings, host: str, **answers: bool) -> None:
+    if demands_tokens(settings, host, **answers) and not session.client.tokens.all()[0]:
+        click.echo("nobody has a token yet, and everybody needs one; see: ghostless tokens add --help", err=True)

@@ -148,3 +148,23 @@ def test_a_spoilt_process_is_replaced(serving: Callable[..., None], client: Clie
         f"process {second}: the handler asked for that: a library is in a bad state",
     ]
     assert_clean(client, fleet, *ids)
+
+
+def test_a_secret_reaches_the_handler_and_nobody_else(
+    serving: Callable[..., None], client: Client, fleet: Fleet
+) -> None:
+    """The handler gets it; the task, its history, its log, its failure and the processes' own logs show a mask."""
+    serving()
+    params = {"api_key": "s3cret-s3cret", "site": "example"}
+    good = client.submit("life.secret", params).task_id
+    bad = client.submit("life.secret", params | {"fails": True}).task_id
+    assert {"length": 13, "site": "example"} == ended(client, good, "SUCCESS").result
+    failed = ended(client, bad, "FAILED")
+    assert {"api_key": "***", "site": "example", "fails": True} == failed.params
+    assert "refused SecretStr('**********')" in (failed.error or "")
+    for task_id in (good, bad):
+        shown = [client.get(task_id).to_dict(), client.history(task_id), client.log(task_id), client.explain(task_id)]
+        assert "with" in str(shown[2])
+        assert "s3cret" not in str(shown)
+    assert "s3cret" not in fleet.logs()
+    assert_clean(client, fleet, good, bad)

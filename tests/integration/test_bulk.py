@@ -149,7 +149,7 @@ def test_an_owner_reaches_only_what_is_his(web: FlaskClient, client: Client, mon
     foreign = client.bulk.begin(BulkRequest("pause", BulkFilter(owner="ann"))).bulk_id
     client.bulk.stop(foreign)
     ann = Caller("api:ann", frozenset({Scope.READ, Scope.OPERATE}), "ann")
-    monkeypatch.setattr(Caller, "anonymous", lambda: ann)
+    monkeypatch.setattr(Caller, "of", lambda _credential: ann)
     for path in (f"/api/bulk/{foreign}", "/api/bulk/nope"):
         problem(web.get(path), 404)
         problem(web.post(f"{path}/cancel"), 404)

@@ -193,11 +193,11 @@ def test_a_watchdog_stops_when_asked(environment: dict[str, str], client: Client
         assert 0 == process.wait(20)
 
 
-def test_serve_keeps_to_this_machine(ask: Ask) -> None:
-    """Another address needs a word that says what it means."""
-    code, shown = ask("serve", "--host", "0.0.0.0", "--port", "0")
+def test_serve_refuses_to_let_everybody_in_and_to_demand_tokens_at_once(ask: Ask) -> None:
+    """A contradiction is told before anything listens."""
+    code, shown = ask("serve", "--port", "0", "--allow-anonymous", "--require-tokens")
     assert 2 == code
-    assert "--host: expected an address of this machine only, or --allow-anonymous" in shown
+    assert "allow_anonymous: expected no require_tokens" in shown
 
 
 def test_a_health_port_that_is_taken_is_told(ask: Ask, client: Client) -> None:

@@ -114,8 +114,8 @@ def test_its_examples_are_accepted(client: Client, store: Store) -> None:
                 method, path = VARIABLE.sub(lambda found: NAMES[found[1]], name).split()
                 assert [] == contract.wrong(example["value"], content["schema"]), name
                 answer = app.test_client().open(path, method=method, json=example["value"])
-                # 409: it names an attempt that nobody holds here.
-                assert answer.status_code < 400 or answer.status_code == 409, (name, example, answer.text)
+                # It names an attempt that nobody holds here, or a token that nobody made.
+                assert answer.status_code < 400 or answer.status_code in (401, 409), (name, example, answer.text)
                 sent += 1
     assert sent > 3
     assert [] == contract.breaches

@@ -4,7 +4,6 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,8 @@ import requests
 from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.jobs.tokens import Scope
+from ghostless.web.keyring import FRESH
 from ghostless.web.limits import Limits
 from redis import Redis
 from redis_server import RedisServer
@@ -28,7 +29,6 @@ from web_tools import (
     opened,
     publish,
     repeating,
-    serving,
     states,
     submitted,
     until,
@@ -262,10 +262,25 @@ def test_only_this_host_is_served_and_no_control_socket_is_opened(web: Served) -
     assert {("127.0.0.1", int(web.url.rpartition(":")[2]))} == {tuple(connection.laddr) for connection in listening}
 
 
-def test_an_address_that_may_not_be_served_is_a_clear_error() -> None:
-    """Nothing is started, and the message says what would be needed."""
-    ended = subprocess.run(
-        [*serving("0.0.0.0", 1), "{}", "{}"], capture_output=True, text=True, timeout=30, check=False
-    )
-    assert 1 == ended.returncode
-    assert "allow_anonymous" in ended.stderr
+def test_two_processes_agree_on_who_is_let_in(
+    redis_server: RedisServer, client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens, and what one process signed, hold in the other; a revoked one is refused by both within seconds."""
+    publish(store)
+    monkeypatch.setenv("GHOSTLESS_REQUIRE_TOKENS", "1")
+    text, token = client.tokens.add("x", [Scope.READ])
+    task_id = submitted(client)
+    client.cancel(task_id)
+
+    def statuses(headers: dict[str, str], query: str = "") -> set[int]:
+        urls = [f"{served.url}/api/tasks/{task_id}/events{query}"] * 12
+        return {requests.get(url, headers=headers | {"Connection": "close"}, timeout=20).status_code for url in urls}
+
+    with gunicorn(redis_server.url, workers=2) as served:
+        shown = {"Authorization": f"Bearer {text}"}
+        made = requests.post(f"{served.url}/api/stream-tokens", json={}, headers=shown, timeout=20).json()
+        query = f"?token={made['token']}"
+        assert [{401}, {200}, {200}] == [statuses({}), statuses(shown), statuses({}, query)]
+        client.tokens.revoke(token.id)
+        time.sleep(FRESH)
+        assert [{401}, {401}] == [statuses(shown), statuses({}, query)]

@@ -36,6 +36,7 @@ GOOD = {
     "alert_window": ("60", 60.0),
     "callback_secret": (f"{KEY} whsec_{'Y' * 86}==", (KEY, f"whsec_{'Y' * 86}==")),
     "callback_networks": ("127.0.0.0/8 fd00::/8", (ip_network("127.0.0.0/8"), ip_network("fd00::/8"))),
+    "require_tokens": ("1", True),
     "allow_eviction": ("1", True),
 }
 NO_NUMBER = ("", "fast", "1h", "nan", "inf", "-inf", "-1", "1e12", "True", "None", "0x10", "5 s")
@@ -73,6 +74,7 @@ WRONG = [
     ),
     *(("callback_networks", value) for value in ("here", "10.0.0.1/8", "10.0.0.0/8,127.0.0.0/8", "::/129")),
     *(("horse", value) for value in ("", "Fork", "thread")),
+    *(("require_tokens", value) for value in ("", "2", "maybe")),
     *(("allow_eviction", value) for value in ("", "2", "maybe")),
     *(("preload", value) for value in ("", "2", "maybe")),
     *(("max_tasks_per_horse", value) for value in ("", "-1", "1.5", "many", "1" * 10)),

@@ -5,6 +5,7 @@ import re
 import resource
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,9 +20,9 @@ from ghostless.web import limits, problems
 from ghostless.web import serve as serve_module
 from ghostless.web.hosts import is_local
 from ghostless.web.limits import Limits, raise_file_limit
-from ghostless.web.models import SubmitBody, _depth_exceeds
+from ghostless.web.models import SubmitBody
 from ghostless.web.problems import pointer
-from ghostless.web.serve import Server, serve
+from ghostless.web.serve import Server, demands_tokens
 from ghostless.web.waiting import applied_wait
 from pydantic import ValidationError
 
@@ -285,15 +286,6 @@ def test_pointers_are_escaped() -> None:
     assert "/a~1b/c~0d/0" == pointer("a/b", "c~d", 0)
 
 
-def test_depth_is_measured_without_recursion() -> None:
-    """A document may be as deep as the limit and not deeper, in objects and arrays."""
-    deep: object = 1
-    for _ in range(5):
-        deep = {"a": [deep]}
-    assert not _depth_exceeds(deep, 11)
-    assert _depth_exceeds(deep, 10)
-
-
 def test_no_text_sends_anybody_to_a_command_that_does_not_exist() -> None:
     """Whoever is told to run `ghostless something` can run it."""
     folder = Path(problems.__file__).parent
@@ -346,6 +338,18 @@ def test_a_process_that_may_open_next_to_no_files_is_not_started(monkeypatch: py
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", ""])
 def test_everybody_is_not_served_by_accident(host: str) -> None:
-    """Beyond this host an address is served only when the operator says that anyone may do everything."""
+    """Beyond this host everybody shows a token, unless the operator says that anyone may do everything."""
+    demanded = partial(demands_tokens, host=host, require_tokens=False)
+    assert demanded(Settings(), allow_anonymous=False)
+    assert not demanded(Settings(), allow_anonymous=True)
     with pytest.raises(errors.InvalidSetting, match="allow_anonymous"):
-        serve(Settings(), host)
+        demanded(Settings(require_tokens=True), allow_anonymous=True)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.9", "::1"])
+def test_this_machine_needs_no_token_unless_that_is_said(host: str) -> None:
+    """By the option or by the setting."""
+    demanded = partial(demands_tokens, host=host, allow_anonymous=False)
+    assert not demanded(Settings(), require_tokens=False)
+    assert demanded(Settings(), require_tokens=True)
+    assert demanded(Settings(require_tokens=True), require_tokens=False)

@@ -1,0 +1,178 @@
+"""A proxy between a browser and the server, who can be told to misbehave the way proxies in the field do."""
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+BAD_GATEWAY = (
+    b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: 21\r\nConnection: close\r\n\r\n"
+    b"<h1>Bad Gateway</h1>\n"
+)
+
+EVENTS = re.compile(r"/api/(?:events|tasks/[^/?]+/events)(?:\?|$)")
+
+
+@dataclass
+class Rules:
+    """How connections that come from now on are treated; the default passes everything on."""
+
+    refuses: bool = False  # answers 502 itself
+    refuses_streams: bool = False
+    swallows_answers: bool = False  # the server gets the request, the client nothing but a closed connection
+    holds_streams: bool = False  # buffers: of a stream nothing comes, until the server ends it
+    cuts_at: bytes = b""  # what is still passed on of a stream, then its connection is closed
+    silent_at: bytes = b""  # what is still passed on of a stream, then nothing more comes
+    delay: float = 0.0  # seconds before each piece
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it asks for server-sent events."""
+        return EVENTS.match(self.path) is not None
+
+
+@dataclass
+class HttpProxy:
+    """Forwards to a port of this machine, one request a connection; the port may change while it runs."""
+
+    port: int
+    rules: Rules = field(default_factory=Rules)
+    asked: list[Asked] = field(default_factory=list)
+    streams: int = 0  # open ones
+    most_streams: int = 0  # that were open at the same time
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._clients: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """The address for browsers."""
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    @property
+    def streams_asked(self) -> list[Asked]:
+        """The requests for streams, also refused ones."""
+        return [asked for asked in self.asked if asked.is_stream]
+
+    def cut(self) -> None:
+        """Close every connection that there is now."""
+        with self._lock:
+            for client in self._clients:
+                with suppress(OSError):
+                    client.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Accept no more, and close what there is."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=[client, self.rules], daemon=True).start()
+
+    def _serve(self, client: socket.socket, rules: Rules) -> None:
+        with self._lock:
+            self._clients.add(client)
+        try:
+            with suppress(OSError), client:
+                self._handle(client, rules)
+        finally:
+            with self._lock:
+                self._clients.discard(client)
+
+    def _handle(self, client: socket.socket, rules: Rules) -> None:
+        request = _read_request(client)
+        if request is None:
+            return
+        asked, raw = request
+        self.asked.append(asked)
+        if rules.refuses or (rules.refuses_streams and asked.is_stream):
+            client.sendall(BAD_GATEWAY)
+            return
+        try:
+            server = socket.create_connection(("127.0.0.1", self.port))
+        except OSError:
+            client.sendall(BAD_GATEWAY)  # as any proxy whose server is being restarted
+            return
+        with server, self._counted(asked):
+            server.sendall(raw)
+            self._relay(client, server, asked, rules)
+
+    @contextmanager
+    def _counted(self, asked: Asked) -> Iterator[None]:
+        with self._lock:
+            self.streams += asked.is_stream
+            self.most_streams = max(self.most_streams, self.streams)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.streams -= asked.is_stream
+
+    def _relay(self, client: socket.socket, server: socket.socket, asked: Asked, rules: Rules) -> None:
+        threading.Thread(target=_close_with, args=[client, server], daemon=True).start()
+        for data in _pieces(server):
+            if rules.swallows_answers:
+                return
+            time.sleep(rules.delay)
+            if asked.is_stream and rules.holds_streams:
+                continue
+            end = _end(data, rules.cuts_at or rules.silent_at) if asked.is_stream else None
+            client.sendall(data[:end])
+            if end is not None and rules.cuts_at:
+                return
+            if end is not None:
+                rules = Rules(holds_streams=True)
+
+
+def _end(data: bytes, mark: bytes) -> int | None:
+    """Return where to cut: behind the mark; None when it is not there."""
+    return data.index(mark) + len(mark) if mark and mark in data else None
+
+
+def _read_request(client: socket.socket) -> tuple[Asked, bytes] | None:
+    """Return the request, and its bytes as one that ends its connection; None when the client left."""
+    raw = b""
+    while b"\r\n\r\n" not in raw:
+        if not (data := client.recv(1 << 16)):
+            return None
+        raw += data
+    head, _, body = raw.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    while len(body) < int(headers.get("content-length", 0)):
+        body += client.recv(1 << 16)
+    kept = [line for line in lines if not line.lower().startswith("connection:")]
+    method, path, _ = first.split(" ")
+    return Asked(method, path, headers), "\r\n".join([first, *kept, "Connection: close", "", ""]).encode() + body
+
+
+def _pieces(server: socket.socket) -> Iterator[bytes]:
+    while data := server.recv(1 << 16):
+        yield data
+
+
+def _close_with(client: socket.socket, server: socket.socket) -> None:
+    """End the server's side when the client leaves."""
+    with suppress(OSError):
+        while client.recv(1 << 10):
+            pass
+        server.shutdown(socket.SHUT_RDWR)

@@ -91,7 +91,7 @@ class Follower:
         told = eventually(ended, 20)
         for task_id in task_ids:
             assert [entry.id for entry in client.history(task_id)] == self.entries(task_id)
-        assert {task_id: client.get(task_id).state for task_id in task_ids} == dict(told["finished"])
+            assert client.get(task_id).state == dict(told["finished"])[task_id]
         return told
 
 

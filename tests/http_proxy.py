@@ -13,20 +13,12 @@ BAD_GATEWAY = (
     b"<h1>Bad Gateway</h1>\n"
 )
 
+UNAUTHORIZED = (
+    b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/problem+json\r\nContent-Length: 14\r\n"
+    b'Connection: close\r\n\r\n{"status":401}'
+)
+
 EVENTS = re.compile(r"/api/(?:events|tasks/[^/?]+/events)(?:\?|$)")
-
-
-@dataclass
-class Rules:
-    """How connections that come from now on are treated; the default passes everything on."""
-
-    refuses: bool = False  # answers 502 itself
-    refuses_streams: bool = False
-    swallows_answers: bool = False  # the server gets the request, the client nothing but a closed connection
-    holds_streams: bool = False  # buffers: of a stream nothing comes, until the server ends it
-    cuts_at: bytes = b""  # what is still passed on of a stream, then its connection is closed
-    silent_at: bytes = b""  # what is still passed on of a stream, then nothing more comes
-    delay: float = 0.0  # seconds before each piece
 
 
 @dataclass(frozen=True)
@@ -38,9 +30,44 @@ class Asked:
     headers: dict[str, str]
 
     @property
+    def is_api(self) -> bool:
+        """Whether it asks for more than a file."""
+        return self.path.startswith("/api")
+
+    @property
     def is_stream(self) -> bool:
         """Whether it asks for server-sent events."""
         return EVENTS.match(self.path) is not None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it asks for an answer that waits."""
+        return "?wait=" in self.path
+
+    @property
+    def token(self) -> str:
+        """The token that came with it."""
+        return self.headers.get("authorization", "").removeprefix("Bearer ")
+
+
+@dataclass
+class Rules:
+    """How connections that come from now on are treated; the default passes everything on."""
+
+    refuses: bool = False  # answers 502 in the API's place
+    refuses_streams: bool = False
+    refuses_holding: bool = False  # of answers
+    token: str = ""  # without it the API answers 401
+    swallows_answers: bool = False  # the API gets the request, the client nothing but a closed connection
+    holds_streams: bool = False  # buffers: of a stream nothing comes, until the server ends it
+    cuts_at: bytes = b""  # what is still passed on of a stream, then its connection is closed
+    silent_at: bytes = b""  # what is still passed on of a stream, then nothing more comes
+    delay: float = 0.0  # seconds before each piece
+
+    def refuse(self, asked: Asked) -> bool:
+        """Tell whether the proxy answers in the server's place."""
+        wrong = (self.refuses and asked.is_api, self.refuses_streams and asked.is_stream)
+        return any((*wrong, self.refuses_holding and asked.is_held))
 
 
 @dataclass
@@ -56,13 +83,10 @@ class HttpProxy:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._clients: set[socket.socket] = set()
+        self.go_on = threading.Event()  # what a request for /halt waits for
         threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        """The address for browsers."""
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     @property
     def streams_asked(self) -> list[Asked]:
@@ -73,12 +97,13 @@ class HttpProxy:
         """Close every connection that there is now."""
         with self._lock:
             for client in self._clients:
-                with suppress(OSError):
-                    client.shutdown(socket.SHUT_RDWR)
+                _hang_up(client)
 
     def close(self) -> None:
-        """Accept no more, and close what there is."""
-        self._listener.shutdown(socket.SHUT_RDWR)
+        """Accept no more, and close what there is; twice does no harm."""
+        self.go_on.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()
 
@@ -94,6 +119,7 @@ class HttpProxy:
         try:
             with suppress(OSError), client:
                 self._handle(client, rules)
+                _hang_up(client)
         finally:
             with self._lock:
                 self._clients.discard(client)
@@ -104,8 +130,14 @@ class HttpProxy:
             return
         asked, raw = request
         self.asked.append(asked)
-        if rules.refuses or (rules.refuses_streams and asked.is_stream):
+        if asked.path == "/halt":
+            self.go_on.wait()
+            return
+        if rules.refuse(asked):
             client.sendall(BAD_GATEWAY)
+            return
+        if rules.token and asked.is_api and asked.token != rules.token:
+            client.sendall(UNAUTHORIZED)
             return
         try:
             server = socket.create_connection(("127.0.0.1", self.port))
@@ -130,7 +162,7 @@ class HttpProxy:
     def _relay(self, client: socket.socket, server: socket.socket, asked: Asked, rules: Rules) -> None:
         threading.Thread(target=_close_with, args=[client, server], daemon=True).start()
         for data in _pieces(server):
-            if rules.swallows_answers:
+            if rules.swallows_answers and asked.is_api:
                 return
             time.sleep(rules.delay)
             if asked.is_stream and rules.holds_streams:
@@ -168,6 +200,12 @@ def _read_request(client: socket.socket) -> tuple[Asked, bytes] | None:
 def _pieces(server: socket.socket) -> Iterator[bytes]:
     while data := server.recv(1 << 16):
         yield data
+
+
+def _hang_up(client: socket.socket) -> None:
+    """Close for good, also while another thread reads."""
+    with suppress(OSError):
+        client.shutdown(socket.SHUT_RDWR)
 
 
 def _close_with(client: socket.socket, server: socket.socket) -> None:

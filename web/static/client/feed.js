@@ -12,7 +12,7 @@ import { Poll } from "./poll.js";
 /** Tasks that one stream may name; more are polled. */
 export const TASKS_LIMIT = 50;
 
-const STREAM_FAILURES = 3; // in a row, before streams count as not to be had
+const STREAM_FAILURES = 3; // in a row, before the server is asked without a stream
 
 export class Feed {
   #lookup;
@@ -84,6 +84,7 @@ export class Feed {
   async #follow(signal) {
     const until = this.size > TASKS_LIMIT ? Infinity : this.#pollUntil;
     if (performance.now() < until) return this.#poll.run(until, signal);
+    if (this.#streamFailures === STREAM_FAILURES && (await this.#asksOnce(signal))) return true;
     try {
       return await this.#live.run(signal);
     } catch (error) {
@@ -93,13 +94,24 @@ export class Feed {
   }
 
   /**
-   * A stream could not be opened. One that stays silent is held back by a proxy; other failures may pass.
+   * Find out whether the server is away, or only its streams are.
+   * @param {AbortSignal} signal
+   */
+  async #asksOnce(signal) {
+    this.#streamFailures = 0;
+    const isOver = await this.#poll.run(0, signal);
+    this.#streamFailures = STREAM_FAILURES;
+    return isOver;
+  }
+
+  /**
+   * A stream could not be opened. One that stays silent is held back by a proxy; other failures may be the server's.
    * @param {unknown} error
    */
   #doubtStreams(error) {
     this.#streamFailures += 1;
-    if (error instanceof Silent || this.#streamFailures >= STREAM_FAILURES) {
-      this.#streamFailures = STREAM_FAILURES - 1; // at the next try, one failure is enough
+    if (error instanceof Silent || this.#streamFailures > STREAM_FAILURES) {
+      this.#streamFailures = STREAM_FAILURES + 1; // known: at the next try, one failure is enough
       this.#pollUntil = performance.now() + this.#lookup.http.timing.streamAgain;
     }
   }

@@ -166,7 +166,16 @@ export class Hub {
 
   /** @param {Message} message - from a feed of this tab */
   #tell(message) {
-    if (this.#take(message)) this.#tabs?.tell(message.kind === "connection" ? { ...message, age: this.#age } : message);
+    const isNews = this.#note(message);
+    if (isNews) this.#tabs?.tell(message.kind === "connection" ? { ...message, age: this.#age } : message);
+    this.#settle(); // last: it may be the end of this tab's part
+  }
+
+  /** @param {Message} message - from another tab */
+  #hear(message) {
+    this.#heard();
+    this.#note(message);
+    this.#settle();
   }
 
   #heard() {
@@ -182,13 +191,6 @@ export class Hub {
    * @param {Message} message
    * @returns {boolean}
    */
-  #take(message) {
-    const isNews = this.#note(message);
-    if (message.kind !== "connection") this.#settle();
-    return isNews;
-  }
-
-  /** @param {Message} message */
   #note(message) {
     switch (message.kind) {
       case "move":
@@ -297,10 +299,7 @@ export class Hub {
     return {
       known: () => this.#known(),
       answer: (known) => this.#answer(known),
-      take: (message) => {
-        this.#heard();
-        this.#take(message);
-      },
+      take: (message) => this.#hear(message),
       serve: (isServing) => this.#serve(isServing),
       sync: () => this.#sync(),
     };

@@ -106,7 +106,6 @@ export class Live {
    * @param {AbortSignal} signal
    */
   async #rest(stream, signal) {
-    this.#lookup.tell({ kind: "connection", status: "reconnecting" });
     await pause(stream.retry, signal, true);
     if (!this.wasOpened) throw new Unreachable("the server takes no further stream now");
   }

@@ -23,13 +23,13 @@ export class Poll {
   }
 
   /**
-   * Follow until a moment; true when all tasks are final before. Throws what goes wrong.
+   * Look at least once, and until a moment; true when all tasks are final before. Throws what goes wrong.
    * @param {number} until - by `performance.now()`
    * @param {AbortSignal} signal
    */
   async run(until, signal) {
     await this.#lookup.completeAll(signal);
-    for (let isFirst = true; performance.now() < until; isFirst = false) {
+    for (let isFirst = true; isFirst || performance.now() < until; isFirst = false) {
       const ids = this.#lookup.unfinished;
       if (ids.length === 0) return this.#lookup.isOver(signal);
       // First see how things stand: what is held may say nothing for long.

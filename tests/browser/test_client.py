@@ -8,6 +8,7 @@ from chromium import open_empty
 from following import Follower
 from ghostless.jobs.client import Client
 from ghostless.jobs.keys import Keys
+from ghostless.jobs.names import ID
 from ghostless.jobs.store import Store
 from ghostless.statemachine import FINAL
 from helpers import eventually, expect
@@ -169,10 +170,10 @@ def test_a_task_that_is_not_there_ends_alone(
 
 
 def test_more_tasks_than_one_stream_takes(page: Page, proxy: HttpProxy, client: Client, hand: Hand) -> None:
-    """Sixty tasks go by two streams, and each is told to its end."""
-    ids = [submitted(client) for _ in range(60)]
+    """Fifty-one tasks go by two streams, and each is told to its end."""
+    ids = [submitted(client) for _ in range(51)]
     follower = Follower(page, proxy.url).follow(ids)
-    eventually(lambda: expect(len(follower.told["moves"]) >= 60))
+    eventually(lambda: expect(len(follower.told["moves"]) >= 51))
     assert 2 == proxy.most_streams
     for _ in ids:
         hand.run()
@@ -260,7 +261,37 @@ def test_it_works_where_tabs_cannot_share(page: Page, proxy: HttpProxy, client: 
     assert re.fullmatch("[0-9a-f]{32}", asked.headers["idempotency-key"])
 
 
-def test_the_client_knows_which_states_are_final(page: Page, served: Served) -> None:
-    """The one list that it keeps by itself is that of the state machine."""
+def test_an_id_that_no_task_can_have_is_refused(page: Page, served: Served) -> None:
+    """Before anything is asked: the server would refuse the stream, for all other tasks too."""
+    refused = call(page, served.url, "return client.watch(['a', 'a/b'])")
+    assert ("GhostlessError", True) == (refused["name"], refused["isOurs"])
+
+
+def test_a_watch_may_begin_in_a_callback(page: Page, served: Served, client: Client, hand: Hand) -> None:
+    """It is told the same moves, each once."""
+    task_id = submitted(client)
+    hand.run()
     open_empty(page, served.url)
-    assert sorted(FINAL) == page.evaluate("import('/static/client.js').then(({ FINAL }) => [...FINAL].sort())")
+    told = page.evaluate(
+        """async (id) => {
+            const { Client } = await import("/static/client.js");
+            const client = new Client(), first = [], second = [];
+            let inner;
+            await client.watch([id], { onTask: ({ state }) => {
+                first.push(state);
+                inner ??= client.watch([id], { onTask: ({ state }) => second.push(state) });
+            } });
+            await inner;
+            return [first, second];
+        }""",
+        task_id,
+    )
+    states = ["PENDING", "PROCESSING", "SUCCESS"]
+    assert [states, states] == told
+
+
+def test_the_client_knows_what_the_server_knows(page: Page, served: Served) -> None:
+    """Which states are final, and what an id may be: what it keeps by itself is said elsewhere too."""
+    open_empty(page, served.url)
+    facts = page.evaluate("import('/static/client.js').then(({ FINAL, ID }) => [[...FINAL].sort(), ID.source])")
+    assert [sorted(FINAL), f"^{ID.pattern}$"] == facts

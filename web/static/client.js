@@ -10,13 +10,14 @@
  * Every request is repeated by itself while the server does not answer; none has an effect twice.
  */
 
+import { GhostlessError, ProblemError, Unreachable } from "./client/errors.js";
 import { Http } from "./client/http.js";
 import { Hub } from "./client/hub.js";
+import { FINAL, ID } from "./client/story.js";
 import { TIMING } from "./client/timing.js";
 import { Watch } from "./client/watch.js";
 
-export { GhostlessError, ProblemError, Unreachable } from "./client/errors.js";
-export { FINAL } from "./client/story.js";
+export { FINAL, GhostlessError, ID, ProblemError, Unreachable };
 
 /**
  * `base` is where the server is, "/" unless it is served below a path. `token` is a token, or a function that gets a
@@ -111,6 +112,8 @@ export class Client {
    */
   async watch(ids, { signal, ...callbacks } = {}) {
     const watch = new Watch([...ids], callbacks);
+    const wrong = [...watch.ids].find((id) => !ID.test(id)); // it would spoil the stream for all others
+    if (wrong !== undefined) throw new GhostlessError(`no task can have the id ${JSON.stringify(wrong)}`);
     if (watch.ids.size === 0 || signal?.aborted) return [];
     const stop = () => this.#hub.remove(watch);
     signal?.addEventListener("abort", stop);

@@ -8,6 +8,7 @@
  */
 
 const PASSING = new Set([408, 429, 502, 503, 504]);
+const LONGEST = 3600; // seconds that anybody is waited for because he said so
 const GONE = new Set(["urn:ghostless:task-not-found", "urn:ghostless:task-purged"]);
 
 /** The root of all errors of the client. */
@@ -85,5 +86,5 @@ export function isLastWord(error) {
 function secondsOf(text) {
   if (text === null) return null;
   const seconds = /^\d+$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000;
-  return Number.isFinite(seconds) ? Math.max(0, seconds) : null;
+  return Number.isFinite(seconds) ? Math.min(Math.max(0, seconds), LONGEST) : null;
 }

@@ -6,7 +6,7 @@ import { movesOf } from "./story.js";
 
 /**
  * Where a feed tells what it learns, and finds what is known. A task without a story is no longer wanted.
- * @typedef {{stories: Map<string, import("./story.js").Story>, tell: (message: import("./hub.js").Message) => void,
+ * @typedef {{stories: Map<string, import("./story.js").Story>, tell: (message: import("./board.js").Message) => void,
  *   heard: () => void}} Listener
  */
 

@@ -7,6 +7,9 @@
  *   event: string, attempt: number, reason: string, message: string, actor: string, at: number, cursor: string}} Move
  */
 
+/** What a task's id may be. */
+export const ID = /^[A-Za-z0-9_-]{1,64}$/;
+
 /** States after which nothing happens by itself. */
 export const FINAL = new Set(["SUCCESS", "FAILED", "CANCELLED", "TIMEOUT_CANCELLED"]);
 

@@ -7,7 +7,7 @@
  * comes from the follower, since a hidden tab still hears messages, but its clock may stand for a minute.
  */
 
-/** @typedef {import("./hub.js").Message} Message */
+/** @typedef {import("./board.js").Message} Message */
 
 /**
  * For each task that a tab wants, up to where it knows it.

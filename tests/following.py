@@ -37,7 +37,7 @@ QUICK = {
 """The client's times, short enough for tests."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Follower:
     """One tab that follows tasks."""
 

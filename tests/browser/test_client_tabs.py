@@ -1,11 +1,13 @@
 """Tabs of one user share one stream, and none of them depends on another to learn the truth."""
 
+import random
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 from following import Follower
 from ghostless.jobs.client import Client
+from ghostless.statemachine import Event
 from helpers import eventually, expect
 from http_proxy import HttpProxy, Rules
 from playwright.sync_api import Error, Page
@@ -124,3 +126,32 @@ def test_the_others_are_told_of_the_connection_too(tabs: Tabs, proxy: HttpProxy,
     proxy.rules = Rules()
     for follower in followers:
         follower.awaits_end(client, task_id)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_happens_every_tab_ends_with_the_truth(
+    tabs: Tabs, proxy: HttpProxy, client: Client, hand: Hand, seed: int
+) -> None:
+    """Tabs come and go, and the connection too, while their tasks move on: each tab sees each move once, in order."""
+    chance = random.Random(seed)
+    ids = [submitted(client) for _ in range(3)]
+    wants: dict[Follower, list[str]] = {}
+    for _ in range(10):
+        if len(wants) < 3 or chance.random() < 0.3:
+            follower = tabs(1)[0]
+            wants[follower] = chance.sample(ids, chance.randint(1, 3))
+            follower.follow(wants[follower])
+        else:
+            gone = chance.choice(list(wants))
+            wants.pop(gone)
+            gone.page.close()
+        proxy.rules = chance.choice([Rules(), Rules(refuses=True), Rules(cuts_at=b"attempt"), Rules(delay=0.05)])
+        if chance.random() < 0.5:
+            proxy.cut()
+        hand.run(event=Event.SUSPEND)
+    proxy.rules = Rules()
+    for _ in ids:
+        hand.run()
+    for follower, wanted in wants.items():
+        follower.awaits_end(client, *wanted)
+    eventually(lambda: expect(0 == proxy.streams))

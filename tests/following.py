@@ -15,6 +15,7 @@ FOLLOW = """async ([ids, options]) => {
         moves: [], progress: [], log: [], resets: [], ends: [], connections: [], finished: null, failed: null,
     };
     window.stop = new AbortController();
+    if (options.tokens) options.token = async () => options.tokens.shift();
     window.client ??= new Client(options);
     window.client.watch(ids, {
         signal: window.stop.signal,

@@ -8,10 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-BAD_GATEWAY = (
-    b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: 21\r\nConnection: close\r\n\r\n"
-    b"<h1>Bad Gateway</h1>\n"
-)
+BAD_GATEWAY = "502 Bad Gateway"
 
 UNAUTHORIZED = (
     b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/problem+json\r\nContent-Length: 14\r\n"
@@ -28,6 +25,7 @@ class Asked:
     method: str
     path: str
     headers: dict[str, str]
+    at: float  # by the monotonic clock
 
     @property
     def is_api(self) -> bool:
@@ -54,7 +52,7 @@ class Asked:
 class Rules:
     """How connections that come from now on are treated; the default passes everything on."""
 
-    refuses: bool = False  # answers 502 in the API's place
+    refuses: str = ""  # the status line with which it answers in the API's place, and headers behind it
     refuses_streams: bool = False
     refuses_holding: bool = False  # of answers
     token: str = ""  # without it the API answers 401
@@ -66,8 +64,8 @@ class Rules:
 
     def refuse(self, asked: Asked) -> bool:
         """Tell whether the proxy answers in the server's place."""
-        wrong = (self.refuses and asked.is_api, self.refuses_streams and asked.is_stream)
-        return any((*wrong, self.refuses_holding and asked.is_held))
+        wrong = (self.refuses_streams and asked.is_stream, self.refuses_holding and asked.is_held)
+        return any(wrong) or (bool(self.refuses) and asked.is_api)
 
 
 @dataclass
@@ -134,7 +132,7 @@ class HttpProxy:
             self.go_on.wait()
             return
         if rules.refuse(asked):
-            client.sendall(BAD_GATEWAY)
+            client.sendall(_page(rules.refuses or BAD_GATEWAY))
             return
         if rules.token and asked.is_api and asked.token != rules.token:
             client.sendall(UNAUTHORIZED)
@@ -142,7 +140,7 @@ class HttpProxy:
         try:
             server = socket.create_connection(("127.0.0.1", self.port))
         except OSError:
-            client.sendall(BAD_GATEWAY)  # as any proxy whose server is being restarted
+            client.sendall(_page(BAD_GATEWAY))  # as any proxy whose server is being restarted
             return
         with server, self._counted(asked):
             server.sendall(raw)
@@ -175,6 +173,12 @@ class HttpProxy:
                 rules = Rules(holds_streams=True)
 
 
+def _page(status: str) -> bytes:
+    """Return the page that a proxy shows in the server's place."""
+    head = f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: 4\r\nConnection: close\r\n\r\n"
+    return head.encode() + b"<h1>"
+
+
 def _end(data: bytes, mark: bytes) -> int | None:
     """Return where to cut: behind the mark; None when it is not there."""
     return data.index(mark) + len(mark) if mark and mark in data else None
@@ -194,7 +198,9 @@ def _read_request(client: socket.socket) -> tuple[Asked, bytes] | None:
         body += client.recv(1 << 16)
     kept = [line for line in lines if not line.lower().startswith("connection:")]
     method, path, _ = first.split(" ")
-    return Asked(method, path, headers), "\r\n".join([first, *kept, "Connection: close", "", ""]).encode() + body
+    return Asked(method, path, headers, time.monotonic()), "\r\n".join(
+        [first, *kept, "Connection: close", "", ""]
+    ).encode() + body
 
 
 def _pieces(server: socket.socket) -> Iterator[bytes]:

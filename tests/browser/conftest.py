@@ -15,6 +15,7 @@ from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.web.hub import Hub
 from http_proxy import HttpProxy
 from playwright.sync_api import Browser, Page
 from redis import Redis
@@ -47,6 +48,13 @@ def served(redis: Redis, settings: Settings, store: Store) -> Iterator[Served]:
     publish(store)
     with in_process(create_app(client=Client(settings))) as server:
         yield server
+
+
+@pytest.fixture
+def hub(served: Served) -> Hub:
+    """The hub of that server."""
+    assert served.app
+    return served.app.extensions["ghostless"].hub
 
 
 @pytest.fixture

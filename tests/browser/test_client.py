@@ -12,7 +12,7 @@ from ghostless.jobs.names import ID
 from ghostless.jobs.store import Store
 from ghostless.statemachine import FINAL
 from helpers import eventually, expect
-from http_proxy import HttpProxy, Rules
+from http_proxy import BAD_GATEWAY, HttpProxy, Rules
 from playwright.sync_api import Page
 from redis import Redis
 from web_tools import Hand, Served, end_retention, repeating, submitted
@@ -90,7 +90,7 @@ def test_a_submit_whose_answer_was_lost_is_one_task(page: Page, proxy: HttpProxy
 def test_patience_ends(page: Page, proxy: HttpProxy) -> None:
     """While a proxy answers in the server's place a request is repeated, but not for ever."""
     open_empty(page, proxy.url)
-    proxy.rules = Rules(refuses=True)
+    proxy.rules = Rules(refuses=BAD_GATEWAY)
     refused = call(page, proxy.url, "return client.get('a')", timing={"patience": 300})
     assert ("ProblemError", 502, True) == (refused["name"], refused["status"], refused["isOurs"])
     assert len(proxy.asked) > 3
@@ -230,7 +230,7 @@ LEFT = """() => {
 }"""
 
 
-@pytest.mark.parametrize("rules", [Rules(), Rules(refuses=True), Rules(holds_streams=True)], ids=str)
+@pytest.mark.parametrize("rules", [Rules(), Rules(refuses=BAD_GATEWAY), Rules(holds_streams=True)], ids=str)
 def test_an_abort_ends_everything(page: Page, proxy: HttpProxy, client: Client, rules: Rules) -> None:
     """No timer, no request and no lock is left, whatever the client was doing; and the promise is kept."""
     task_id = submitted(client)

@@ -11,12 +11,13 @@ from ghostless.jobs.keys import Keys
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.statemachine import Event
+from ghostless.web.hub import Hub
 from helpers import eventually, expect
-from http_proxy import HttpProxy, Rules
+from http_proxy import BAD_GATEWAY, HttpProxy, Rules
 from playwright.sync_api import Page
 from redis import Redis
 from redis_server import RedisServer
-from web_tools import Hand, gunicorn, publish, submitted
+from web_tools import Hand, Served, gunicorn, publish, submitted
 
 ATTEMPTS = 8
 """How often a task is interrupted that is to have a long history."""
@@ -33,12 +34,15 @@ def interrupt(hand: Hand) -> None:
     hand.run(event=Event.SUSPEND)
 
 
-def test_a_server_that_is_away_means_nothing(follower: Follower, proxy: HttpProxy, client: Client, hand: Hand) -> None:
-    """While a proxy answers 502 the page is told the last known state and its age, never a failure."""
+@pytest.mark.parametrize("status", [BAD_GATEWAY, "404 Not Found", "200 OK", "429 Too Many Requests"])
+def test_a_server_that_is_away_means_nothing(
+    follower: Follower, proxy: HttpProxy, client: Client, hand: Hand, status: str
+) -> None:
+    """While a proxy answers in its place, the page is told the last known state and its age, never a failure."""
     task_id = submitted(client)
     claimed = hand.start()
     follower.follow([task_id]).awaits(task_id, "PENDING", "PROCESSING")
-    proxy.rules = Rules(refuses=True)
+    proxy.rules = Rules(refuses=status)
     proxy.cut()
     told = follower.awaits_status("reconnecting")
     hand.finish(claimed)
@@ -49,6 +53,19 @@ def test_a_server_that_is_away_means_nothing(follower: Follower, proxy: HttpProx
     proxy.rules = Rules()
     follower.awaits_end(client, task_id)
     follower.awaits_status("live")
+
+
+def test_who_says_when_to_come_back_is_heard(follower: Follower, proxy: HttpProxy, client: Client, hand: Hand) -> None:
+    """Retry-After holds, also when the browser says in between that the network is back."""
+    task_id = submitted(client)
+    proxy.rules = Rules(refuses="503 Service Unavailable\r\nRetry-After: 1")
+    follower.follow([task_id]).awaits_status("reconnecting")
+    proxy.rules = Rules()
+    follower.page.evaluate("dispatchEvent(new Event('online'))")
+    hand.run()
+    follower.awaits_end(client, task_id)
+    first, second = proxy.streams_asked
+    assert second.at - first.at > 0.95
 
 
 @pytest.mark.parametrize("mark", [b'"state":"PROC', b"event: ta", b'"state":"SUC', b"event: e", b"retry: ", b"\nid: "])
@@ -108,14 +125,49 @@ def test_a_proxy_that_cuts_what_waits_is_polled(
     follower.awaits_end(client, task_id)
 
 
-def test_a_dead_stream_is_given_up(follower: Follower, proxy: HttpProxy, client: Client, hand: Hand) -> None:
-    """A connection over which nothing comes any more, not even a sign of life, is opened anew."""
+def test_a_server_that_takes_no_more_streams_is_polled(
+    follower: Follower, served: Served, proxy: HttpProxy, client: Client, hand: Hand, hub: Hub
+) -> None:
+    """It has no place for an answer that waits either: it is asked now and then, and not in a circle."""
+    task_id = submitted(client)
+    hub.limit = 0
+    follower.follow([task_id], timing={"pollFirst": 300, "pollMost": 300}).awaits_status("polling")
+    before = len(proxy.asked)
+    follower.page.wait_for_timeout(1000)
+    assert len(proxy.asked) - before < 12
+    hand.run()
+    follower.awaits_end(client, task_id)
+
+
+def test_progress_is_told_without_a_stream(
+    follower: Follower, proxy: HttpProxy, client: Client, hand: Hand, store: Store
+) -> None:
+    """The last that was reported, when it changed."""
+    task_id = submitted(client)
+    claimed = hand.start()
+    proxy.rules = Rules(refuses_streams=True)
+    follower.follow([task_id]).awaits_status("polling")
+    store.progress(claimed.held, 0.25, "a quarter")
+    eventually(lambda: expect(follower.told["progress"]))
+    (told,) = follower.told["progress"]
+    assert (task_id, 1, 0.25, "a quarter") == tuple(told[name] for name in ("id", "attempt", "progress", "message"))
+    hand.finish(claimed)
+    follower.awaits_end(client, task_id)
+
+
+@pytest.mark.parametrize("event", ["", "dispatchEvent(new Event('online'))"], ids=["silence", "network"])
+def test_a_dead_stream_is_given_up(
+    follower: Follower, proxy: HttpProxy, client: Client, hand: Hand, event: str
+) -> None:
+    """A connection over which nothing comes any more, not even a sign of life; or when the network was away."""
     task_id = submitted(client)
     proxy.rules = Rules(silent_at=b'"state":"PENDING"')
-    follower.follow([task_id], timing={"silence": 700})
-    hand.run()
+    follower.follow([task_id], timing={} if event else {"silence": 700})
     eventually(lambda: expect(proxy.streams_asked))
+    follower.awaits_status("live")
+    hand.run()
     proxy.rules = Rules()
+    follower.page.evaluate(event or "1")
     follower.awaits_end(client, task_id)
     assert len(proxy.streams_asked) >= 2
 
@@ -129,17 +181,21 @@ def test_a_slow_connection_changes_nothing(follower: Follower, proxy: HttpProxy,
     follower.awaits_end(client, task_id)
 
 
-def test_a_network_that_comes_back_is_used_at_once(
-    follower: Follower, proxy: HttpProxy, client: Client, hand: Hand
+@pytest.mark.parametrize(
+    "event", ["dispatchEvent(new Event('online'))", "document.dispatchEvent(new Event('visibilitychange'))"]
+)
+def test_who_comes_back_waits_no_longer(
+    follower: Follower, proxy: HttpProxy, client: Client, hand: Hand, event: str
 ) -> None:
-    """The page waits for no delay when the browser says that it is online again."""
+    """The network is back, or somebody looks at the page again: the client asks at once."""
     task_id = submitted(client)
-    follower.follow([task_id], timing={"backoffFirst": 600_000, "backoffMost": 600_000}).awaits(task_id, "PENDING")
-    follower.page.context.set_offline(True)
+    follower.follow([task_id], timing={"backoffFirst": 10**8, "backoffMost": 10**8}).awaits(task_id, "PENDING")
+    proxy.rules = Rules(refuses=BAD_GATEWAY)
     proxy.cut()
     follower.awaits_status("reconnecting")
     hand.run()
-    follower.page.context.set_offline(False)
+    proxy.rules = Rules()
+    follower.page.evaluate(event)
     follower.awaits_end(client, task_id)
 
 
@@ -166,6 +222,19 @@ def test_a_refusal_for_good_ends_the_watch(follower: Follower, proxy: HttpProxy,
     assert {"name": "ProblemError", "status": 401} == follower.told["failed"]
 
 
+def test_a_token_that_ends_is_renewed(follower: Follower, proxy: HttpProxy, client: Client, hand: Hand) -> None:
+    """When the stream is opened again, the old one is refused once and a fresh one taken."""
+    task_id = submitted(client)
+    proxy.rules = Rules(token="first")
+    follower.follow([task_id], tokens=["first", "second"]).awaits(task_id, "PENDING")
+    proxy.rules = Rules(token="second")
+    proxy.cut()
+    hand.run()
+    told = follower.awaits_end(client, task_id)
+    assert ["first", "first", "second"] == [asked.token for asked in proxy.streams_asked]
+    assert ["live", "reconnecting", "live"] == [connection["status"] for connection in told["connections"]]
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_whatever_happens_the_page_ends_with_the_truth(
     follower: Follower, proxy: HttpProxy, client: Client, hand: Hand, seed: int
@@ -173,7 +242,7 @@ def test_whatever_happens_the_page_ends_with_the_truth(
     """A random mix of all faults while a task is interrupted again and again: its history, each move once, in order."""
     chance = random.Random(seed)
     faults = [
-        Rules(refuses=True), Rules(refuses_streams=True), Rules(cuts_at=b'"attempt"'), Rules(cuts_at=b"data"),
+        Rules(refuses=BAD_GATEWAY), Rules(refuses_streams=True), Rules(cuts_at=b'"attempt"'), Rules(cuts_at=b"data"),
         Rules(delay=0.05), Rules(swallows_answers=True), Rules(),
     ]  # fmt: skip
     task_id = submitted(client)

@@ -9,7 +9,7 @@ from following import Follower
 from ghostless.jobs.client import Client
 from ghostless.statemachine import Event
 from helpers import eventually, expect
-from http_proxy import HttpProxy, Rules
+from http_proxy import BAD_GATEWAY, HttpProxy, Rules
 from playwright.sync_api import Error, Page
 from web_tools import Hand, submitted
 
@@ -118,7 +118,7 @@ def test_the_others_are_told_of_the_connection_too(tabs: Tabs, proxy: HttpProxy,
     followers = tabs(2)
     for follower in followers:
         follower.follow([task_id]).awaits(task_id, "PENDING")
-    proxy.rules = Rules(refuses=True)
+    proxy.rules = Rules(refuses=BAD_GATEWAY)
     proxy.cut()
     for follower in followers:
         follower.awaits_status("reconnecting")
@@ -145,7 +145,7 @@ def test_whatever_happens_every_tab_ends_with_the_truth(
             gone = chance.choice(list(wants))
             wants.pop(gone)
             gone.page.close()
-        proxy.rules = chance.choice([Rules(), Rules(refuses=True), Rules(cuts_at=b"attempt"), Rules(delay=0.05)])
+        proxy.rules = chance.choice([Rules(), Rules(refuses=BAD_GATEWAY), Rules(cuts_at=b"attempt"), Rules(delay=0.05)])
         if chance.random() < 0.5:
             proxy.cut()
         hand.run(event=Event.SUSPEND)

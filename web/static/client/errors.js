@@ -21,8 +21,17 @@ export class GhostlessError extends Error {
 /** No answer of the server came: what was asked for may have been done or not. It is safe to ask again. */
 export class Unreachable extends GhostlessError {}
 
-/** A stream said nothing for so long that it must be dead, or held back by a proxy. */
-export class Silent extends Unreachable {}
+/** No stream is to be had, or none any more, which says nothing of the server itself. */
+export class NoStream extends Unreachable {
+  /**
+   * @param {string} message
+   * @param {number} [again] - after how many ms the server wants to be asked for one again, if it said so
+   */
+  constructor(message, again) {
+    super(message);
+    this.again = again;
+  }
+}
 
 /** The server, or a proxy before it, refused. */
 export class ProblemError extends GhostlessError {

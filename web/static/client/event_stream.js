@@ -1,7 +1,7 @@
 // @ts-check
 /** One stream of server-sent events over `fetch`, which, unlike EventSource, can send a token and sees the status. */
 
-import { Silent, Unreachable } from "./errors.js";
+import { NoStream, Unreachable } from "./errors.js";
 import { EventParser } from "./parser.js";
 import { onWake } from "./timing.js";
 
@@ -37,7 +37,7 @@ export class EventStream {
 
   /**
    * Ask for the stream; false when the server says that nothing will come (204).
-   * Throws ProblemError, Unreachable, Silent.
+   * Throws ProblemError, Unreachable.
    * @param {string} path
    * @param {string | null} cursor - behind which to go on
    * @param {AbortSignal} signal
@@ -95,6 +95,6 @@ export class EventStream {
   }
 
   #giveUp() {
-    this.#end.abort(new Silent("the stream says nothing any more"));
+    this.#end.abort(new NoStream("the stream says nothing: it is dead, or held back on its way"));
   }
 }

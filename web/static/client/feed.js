@@ -4,7 +4,7 @@
  * While the server does not answer nothing is known, and nothing is told but that.
  */
 
-import { isLastWord, Silent } from "./errors.js";
+import { isLastWord, NoStream } from "./errors.js";
 import { Live } from "./live.js";
 import { Lookup } from "./lookup.js";
 import { Poll } from "./poll.js";
@@ -105,15 +105,16 @@ export class Feed {
   }
 
   /**
-   * A stream could not be opened. One that stays silent is held back by a proxy; other failures may be the server's.
+   * A stream could not be opened: without one until it may be had again. Most failures may be the server's, and are
+   * no reason yet.
    * @param {unknown} error
    */
   #doubtStreams(error) {
+    const { streamAgain } = this.#lookup.http.timing;
     this.#streamFailures += 1;
-    if (error instanceof Silent || this.#streamFailures > STREAM_FAILURES) {
-      this.#streamFailures = STREAM_FAILURES + 1; // known: at the next try, one failure is enough
-      this.#pollUntil = performance.now() + this.#lookup.http.timing.streamAgain;
-    }
+    if (!(error instanceof NoStream) && this.#streamFailures <= STREAM_FAILURES) return;
+    this.#pollUntil = performance.now() + ((error instanceof NoStream && error.again) || streamAgain);
+    this.#poll.startOver();
   }
 
   /** @param {import("./lookup.js").Listener} listener */

@@ -1,7 +1,7 @@
 // @ts-check
 /** Following by a stream: what happens is told as it happens, and a cut stream goes on where it was cut. */
 
-import { Unreachable } from "./errors.js";
+import { NoStream, Unreachable } from "./errors.js";
 import { EventStream } from "./event_stream.js";
 import { isAfter } from "./story.js";
 import { pause } from "./timing.js";
@@ -29,9 +29,10 @@ export class Live {
     this.wasOpened = false;
     const stream = new EventStream(this.#lookup.http);
     try {
-      const isOver = (await this.#follow(stream, signal)) && (await this.#lookup.isOver(signal));
-      if (!isOver) await this.#rest(stream, signal);
-      return isOver;
+      if ((await this.#follow(stream, signal)) && (await this.#lookup.isOver(signal))) return true;
+      if (!this.wasOpened) throw new NoStream("the server takes no further stream now", stream.retry);
+      await pause(stream.retry, signal, true);
+      return false;
     } finally {
       stream.close();
     }
@@ -98,16 +99,6 @@ export class Live {
     }
     this.#cursor = id || this.#cursor; // not before it was told: who is cut off asks for the event again
     return event === "end";
-  }
-
-  /**
-   * Wait until the server wants to be asked again.
-   * @param {EventStream} stream
-   * @param {AbortSignal} signal
-   */
-  async #rest(stream, signal) {
-    await pause(stream.retry, signal, true);
-    if (!this.wasOpened) throw new Unreachable("the server takes no further stream now");
   }
 }
 

@@ -22,6 +22,11 @@ export class Poll {
     this.#timing = lookup.http.timing;
   }
 
+  /** Try again whether answers are held. */
+  startOver() {
+    this.#heldFailures = 0;
+  }
+
   /**
    * Look at least once, and until a moment; true when all tasks are final before. Throws what goes wrong.
    * @param {number} until - by `performance.now()`
@@ -66,10 +71,27 @@ export class Poll {
    * @param {AbortSignal} signal
    */
   async #hold(id, until, signal) {
-    while (performance.now() < until && this.#lookup.unfinished.includes(id)) {
-      this.#heldFailures += 1;
-      await this.#ask(id, this.#timing.held, signal);
-      this.#heldFailures = 0;
+    while (performance.now() < until && this.#heldFailures < HELD_FAILURES && this.#lookup.unfinished.includes(id)) {
+      const asked = performance.now();
+      const isNews = await this.#askHeld(id, Math.min(this.#timing.held, until - asked), signal);
+      // What came at once without news was not held: the server has no place for one more that waits.
+      const wasHeld = isNews || performance.now() - asked > this.#timing.pollFirst / 2;
+      this.#heldFailures = wasHeld ? 0 : this.#heldFailures + 1;
+      await pause(this.#timing.pollFirst / 4, signal); // however fast it changes
+    }
+  }
+
+  /**
+   * @param {string} id
+   * @param {number} held
+   * @param {AbortSignal} signal
+   */
+  async #askHeld(id, held, signal) {
+    try {
+      return await this.#ask(id, held, signal);
+    } catch (error) {
+      if (!signal.aborted) this.#heldFailures += 1;
+      throw error;
     }
   }
 

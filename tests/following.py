@@ -33,7 +33,7 @@ FOLLOW = """async ([ids, options]) => {
 
 QUICK = {
     "firstByte": 1000, "silence": 20_000, "request": 3000, "reconnect": 100, "backoffFirst": 50, "backoffMost": 300,
-    "pollFirst": 50, "pollMost": 100, "streamAgain": 60_000, "beat": 150, "confirm": 200, "patience": 15_000,
+    "pollFirst": 50, "pollMost": 100, "streamAgain": 60_000, "beat": 400, "confirm": 200, "patience": 15_000,
 }  # fmt: skip
 """The client's times, short enough for tests."""
 

@@ -76,7 +76,6 @@ class HttpProxy:
     rules: Rules = field(default_factory=Rules)
     asked: list[Asked] = field(default_factory=list)
     streams: int = 0  # open ones
-    most_streams: int = 0  # that were open at the same time
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -150,7 +149,6 @@ class HttpProxy:
     def _counted(self, asked: Asked) -> Iterator[None]:
         with self._lock:
             self.streams += asked.is_stream
-            self.most_streams = max(self.most_streams, self.streams)
         try:
             yield
         finally:

@@ -181,13 +181,17 @@ def test_more_tasks_than_one_stream_takes(page: Page, proxy: HttpProxy, client: 
 
 
 def test_a_watch_ends_beside_another(page: Page, proxy: HttpProxy, client: Client, hand: Hand) -> None:
-    """Two watches of a page share its stream; the end of one waits for no task of the other."""
+    """Watches of a page share its stream; the end of one waits for no task of another, also of one that ended."""
     first, second = submitted(client), submitted(client, queue="other")
     Follower(page, proxy.url).follow([second]).awaits(second, "PENDING")
     page.evaluate("id => { window.both = window.client.watch([id]).then((ends) => ends[0].state); }", first)
     eventually(lambda: expect((2, 1) == (len(proxy.streams_asked), proxy.streams)))
     hand.run()
     assert "SUCCESS" == page.evaluate("window.both")
+    again = "([id, other]) => { window.third = window.client.watch([id, other]); return window.client.watch([id]); }"
+    assert ["SUCCESS"] == [end["state"] for end in page.evaluate(again, [first, second])]
+    hand.run("other")
+    assert ["SUCCESS", "SUCCESS"] == [end["state"] for end in page.evaluate("window.third")]
 
 
 def test_a_fault_of_the_page_keeps_nobody_from_hearing(page: Page, served: Served, client: Client, hand: Hand) -> None:

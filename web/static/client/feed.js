@@ -84,7 +84,7 @@ export class Feed {
   async #follow(signal) {
     const until = this.size > TASKS_LIMIT ? Infinity : this.#pollUntil;
     if (performance.now() < until) return this.#poll.run(until, signal);
-    if (this.#streamFailures === STREAM_FAILURES && (await this.#asksOnce(signal))) return true;
+    if (this.#streamFailures === STREAM_FAILURES && (await this.#askOnce(signal))) return true;
     try {
       return await this.#live.run(signal);
     } catch (error) {
@@ -97,7 +97,7 @@ export class Feed {
    * Find out whether the server is away, or only its streams are.
    * @param {AbortSignal} signal
    */
-  async #asksOnce(signal) {
+  async #askOnce(signal) {
     this.#streamFailures = 0;
     const isOver = await this.#poll.run(0, signal);
     this.#streamFailures = STREAM_FAILURES;

@@ -46,8 +46,9 @@ export class Hub {
   /** @param {Watch} watch */
   add(watch) {
     this.#board.add(watch);
-    if (this.#life) this.#sync();
-    else void this.#start();
+    if (!this.#life) return void this.#start();
+    this.#sync();
+    this.#settle();
   }
 
   /** @param {Watch} watch */

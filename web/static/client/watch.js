@@ -77,15 +77,17 @@ export class Watch {
   }
 
   /**
-   * Tell which tasks have ended; true when all have.
+   * Tell which tasks are gone, and of all others when all have ended, since one that is final may be taken up again;
+   * true then.
    * @param {Map<string, Story>} stories
    */
   settle(stories) {
+    const areEnded = [...this.ids].every((id) => stories.get(id)?.isEnded);
     for (const id of this.ids) {
       const story = stories.get(id);
-      if (story?.isEnded && !this.#ends.has(id)) this.#end(id, story);
+      if (story && (areEnded || story.gone) && !this.#ends.has(id)) this.#end(id, story);
     }
-    return this.#ends.size === this.ids.size;
+    return areEnded;
   }
 
   /**

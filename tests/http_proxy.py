@@ -57,7 +57,7 @@ class Rules:
     refuses_holding: bool = False  # of answers
     token: str = ""  # without it the API answers 401
     swallows_answers: bool = False  # the API gets the request, the client nothing but a closed connection
-    holds_streams: bool = False  # buffers: of a stream nothing comes, until the server ends it
+    holds_streams: bool = False  # of a stream nothing comes, not even its end
     cuts_at: bytes = b""  # what is still passed on of a stream, then its connection is closed
     silent_at: bytes = b""  # what is still passed on of a stream, then nothing more comes
     delay: float = 0.0  # seconds before each piece
@@ -156,7 +156,8 @@ class HttpProxy:
                 self.streams -= asked.is_stream
 
     def _relay(self, client: socket.socket, server: socket.socket, asked: Asked, rules: Rules) -> None:
-        threading.Thread(target=_close_with, args=[client, server], daemon=True).start()
+        leaving = threading.Thread(target=_close_with, args=[client, server], daemon=True)
+        leaving.start()
         for data in _pieces(server):
             if rules.swallows_answers and asked.is_api:
                 return
@@ -169,6 +170,8 @@ class HttpProxy:
                 return
             if end is not None:
                 rules = Rules(holds_streams=True)
+        if asked.is_stream and rules.holds_streams:
+            leaving.join()
 
 
 def _page(status: str) -> bytes:

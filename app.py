@@ -23,6 +23,7 @@ from .web import (
     problems,
     publishing,
     sessions,
+    static_files,
     tasks,
     work,
 )
@@ -62,7 +63,7 @@ def create_app(
     confinement.install(app)
     cookies.install(app)
     metrics.Traffic.install(app)
-    for module in (tasks, bulk, deliveries, work, publishing, events, sessions, overview, health, metrics, openapi):
+    for module in (tasks, bulk, deliveries, work, publishing, events, sessions, overview, health, metrics, openapi, static_files):
         app.register_blueprint(module.routes)
     if proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=proxies)

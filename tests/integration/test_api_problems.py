@@ -206,7 +206,7 @@ def expect_unavailable(web: FlaskClient, kind: str = "storage-unavailable") -> N
     for asked in REQUESTS:
         answer = asked.send(web)
         if str(asked) in WITHOUT_REDIS:
-            assert 200 == answer.status_code
+            assert answer.status_code < 300, asked
             continue
         assert f"urn:ghostless:{kind}" == problem(answer, 503)["type"], asked
         assert 0 < int(answer.headers["Retry-After"]) < 60

@@ -1,0 +1,78 @@
+"""Routes of artifacts: what handlers kept with `ctx.artifact`, where this server can read that folder."""
+
+from pathlib import Path
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, send_from_directory
+from flask.typing import ResponseReturnValue
+
+from ..jobs.model import Task
+from .access import Scope, caller
+from .desk import Desk, desk
+from .names import task_id
+from .operations import operation
+from .problems import Refusal
+
+PICTURES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
+"""What a browser may show, by suffix. Everything else it must save: a page or an SVG picture could run scripts here."""
+
+SHOWN = 100
+"""Artifacts that one answer lists at most."""
+
+routes = Blueprint("artifacts", __name__, url_prefix="/api/tasks/<given_id>/artifacts")
+
+
+@routes.get("")
+@operation(Scope.READ)
+def artifacts(given_id: str) -> ResponseReturnValue:
+    """Return what a task's attempts kept, by name, with sizes in bytes.
+
+    Empty where the server does not share the folder of the workers (`GHOSTLESS_ARTIFACTS`).
+    """
+    folder = _folder(_task(given_id))
+    files = sorted(path for path in folder.iterdir() if _is_shown(path)) if folder.is_dir() else []
+    return jsonify(task=given_id, artifacts=[_view(path) for path in files[:SHOWN]])
+
+
+@routes.get("/<name>")
+@operation(Scope.READ)
+def artifact(given_id: str, name: str) -> ResponseReturnValue:
+    """Return the bytes of one artifact: pictures to be shown, everything else to be saved."""
+    folder = _folder(_task(given_id))
+    path = folder / name
+    if Path(name).name != name or not _is_shown(path):
+        raise Refusal(404, "artifact-not-found", "No such artifact", f"{name[:100]!r} is not among what the task kept")
+    return _guarded(send_from_directory(folder, name, mimetype=_kind(path), as_attachment=not _is_picture(path)))
+
+
+def _task(given_id: str) -> Task:
+    task = desk().client.get(task_id(given_id))
+    caller().check(task)
+    return task
+
+
+def _folder(task: Task) -> Path:
+    here: Desk = desk()
+    return Path(here.client.settings.artifacts).absolute() / task.id
+
+
+def _is_shown(path: Path) -> bool:
+    # A name with a leading dot is a part that is still being written; a link could lead anywhere.
+    return not path.name.startswith(".") and path.is_file() and not path.is_symlink()
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in PICTURES
+
+
+def _kind(path: Path) -> str:
+    return PICTURES.get(path.suffix.lower(), "application/octet-stream")
+
+
+def _view(path: Path) -> dict[str, Any]:
+    return {"name": path.name, "size": path.stat().st_size, "is_picture": _is_picture(path)}
+
+
+def _guarded(answer: Response) -> Response:
+    answer.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    return answer

@@ -1,0 +1,157 @@
+// The page of one task. It shows what the API says, and nothing that it only believes.
+
+import { Client } from "./client.js";
+import { ago, byId, clock, element, pretty, show } from "./dom.js";
+
+const LOG_LINES = 500;
+const KINDS = {
+  SUCCESS: "good", FAILED: "bad", TIMEOUT_CANCELLED: "bad", CANCELLED: "held", PAUSED: "held", PAUSING: "held",
+};
+const FACTS = [
+  ["type", "Type"], ["queue", "Queue"], ["owner", "Owner"], ["attempt", "Attempt"], ["worker_id", "Worker"],
+  ["failures", "Failures"], ["timeouts", "Timeouts"], ["losses", "Losses"], ["depends_on", "Depends on"],
+];
+const TIMES = [["submitted_at", "Submitted"], ["started_at", "Started"], ["due_at", "Due"], ["finished_at", "Ended"]];
+
+const base = document.body.dataset.base;
+const id = byId("task").dataset.id;
+const client = new Client({ base });
+
+let since = 0;
+let reading = null;
+
+function showState(state, entered) {
+  since = entered;
+  byId("state").textContent = state;
+  byId("state").dataset.state = state;
+  byId("state").dataset.kind = KINDS[state] ?? "moving";
+  document.title = `${state} ${id} - Ghostless`;
+  showSince();
+}
+
+function showSince() {
+  byId("since").textContent = since ? `since ${clock(since)}, ${ago(since)}` : "";
+}
+
+function showProgress(progress, message) {
+  const bar = byId("progress");
+  if (progress === null || progress === undefined) bar.removeAttribute("value");
+  else bar.value = progress;
+  const percent = progress === null || progress === undefined ? "" : `${Math.floor(progress * 100)} %`;
+  byId("progress-label").textContent = `Progress ${percent}`.trim();
+  byId("message").textContent = message ?? "";
+}
+
+function showTask(task) {
+  showState(task.state, task.entered_at);
+  byId("running").hidden = !["PROCESSING", "PAUSING", "CANCELLING"].includes(task.state) && task.progress === null;
+  showProgress(task.progress, task.message);
+  byId("ended").hidden = task.state !== "SUCCESS";
+  byId("result").textContent = task.state === "SUCCESS" ? pretty(task.result) : "";
+  show("error", task.error ?? "");
+  byId("failed").hidden = !task.error;
+  byId("params").textContent = pretty(task.params ?? {});
+  showFacts(task);
+}
+
+function showFacts(task) {
+  const texts = FACTS.map(([name, label]) => [label, pretty(task[name] ?? "")]);
+  const times = TIMES.map(([name, label]) => [label, task[name] ? clock(task[name]) : ""]);
+  const rows = [...texts, ...times].filter(([, text]) => text !== "" && text !== "0" && text !== "[]");
+  byId("facts").replaceChildren(
+    ...rows.flatMap(([label, text]) => [element("dt", {}, label), element("dd", {}, text)]),
+  );
+}
+
+function moveItem(move) {
+  const path = move.from && move.from !== move.to ? `${move.from} → ${move.to}` : move.to;
+  const how = `${move.event}, attempt ${move.attempt}, by ${move.actor}${move.reason ? `, ${move.reason}` : ""}`;
+  const item = element("li", {}, element("strong", {}, path), " ", element("span", { class: "quiet" }, how), " ");
+  item.append(element("time", { datetime: new Date(move.at).toISOString() }, clock(move.at)));
+  if (move.message) item.append(element("p", {}, move.message));
+  return item;
+}
+
+function showExplanation(explanation) {
+  byId("why").textContent = explanation.why;
+  byId("next").textContent = explanation.next ? `Next: ${explanation.next}` : "";
+  byId("can").replaceChildren(...explanation.evidence.map((line) => element("li", {}, line)));
+  for (const button of document.querySelectorAll("#actions button")) {
+    button.disabled = !explanation.actions.includes(button.dataset.action);
+  }
+}
+
+async function showPictures() {
+  const place = `${base}/api/tasks/${id}/artifacts`;
+  const { artifacts } = await client.request("GET", `/api/tasks/${id}/artifacts`);
+  byId("pictures").replaceChildren(
+    ...artifacts.map(({ name, is_picture: isPicture }) => {
+      const source = `${place}/${encodeURIComponent(name)}`;
+      const inside = isPicture ? element("img", { src: source, alt: name, loading: "lazy" }) : name;
+      return element("a", { href: source }, inside);
+    }),
+  );
+}
+
+/** Read everything anew; what is asked for meanwhile is read once more afterwards, never twice at once. */
+function refresh() {
+  reading = (reading ?? Promise.resolve()).then(readAll).catch(tellFault);
+  return reading;
+}
+
+async function readAll() {
+  const [task, history, explanation] = await Promise.all([
+    client.get(id), client.history(id), client.explain(id),
+  ]);
+  showTask(task);
+  byId("history").replaceChildren(...history.entries.map(moveItem).reverse());
+  showExplanation(explanation);
+  if (task.state === "SUCCESS") await showPictures();
+  show("fault", "");
+}
+
+function tellFault(error) {
+  if (error.status === 401) {
+    location.assign(`${base}/login?next=${encodeURIComponent(location.pathname)}`);
+    return;
+  }
+  show("fault", error.message);
+  if (error.status === 404 || error.status === 410) showGone(error);
+}
+
+function showGone(error) {
+  byId("state").textContent = error.status === 410 ? "purged" : "unknown";
+  byId("why").textContent = error.message;
+  byId("next").textContent = "";
+  for (const button of document.querySelectorAll("#actions button")) button.disabled = true;
+}
+
+function addLine(text) {
+  byId("logged").hidden = false;
+  byId("log").append(`${text}\n`);
+  while (byId("log").childNodes.length > LOG_LINES) byId("log").firstChild.remove();
+}
+
+async function act(button) {
+  button.disabled = true;
+  await client[button.dataset.action](id).then(refresh, async (error) => {
+    await refresh();
+    tellFault(error);
+  });
+}
+
+for (const button of document.querySelectorAll("#actions button")) {
+  button.addEventListener("click", () => act(button));
+}
+setInterval(showSince, 1000);
+await refresh();
+client.watch([id], {
+  onTask: refresh,
+  onReset: refresh,
+  onProgress: (progress) => showProgress(progress.progress, progress.message),
+  onLog: (line) => addLine(line.line),
+  onConnection: ({ kind }) => {
+    byId("connection").dataset.kind = kind;
+    byId("connection").textContent = kind;
+  },
+});

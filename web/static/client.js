@@ -1,0 +1,4 @@
+// @ts-check
+/** The client of Ghostless for browsers. */
+
+export class Client {}

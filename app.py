@@ -7,7 +7,7 @@ from flask.json.provider import DefaultJSONProvider
 
 from .jobs.client import Client
 from .jobs.settings import Settings
-from .web import events, guards, health, metrics, overview, problems, static_files, tasks
+from .web import artifacts, events, guards, health, metrics, openapi, overview, pages, problems, static_files, tasks
 from .web.desk import Desk
 
 
@@ -24,6 +24,6 @@ def create_app(settings: Settings | None = None, client: Client | None = None, *
     app.extensions["ghostless"] = Desk.over(client or Client(settings))
     guards.install(app, local_only=local_only)
     problems.install(app)
-    for module in (tasks, events, overview, health, metrics, static_files):
+    for module in (tasks, events, artifacts, overview, health, metrics, openapi, static_files, pages):
         app.register_blueprint(module.routes)
     return app

@@ -36,7 +36,8 @@ from .subscriptions import on
 from .values import InvalidValue
 
 if TYPE_CHECKING:
-    from .client import Client, Filter
+    from .client import Client
+    from .listing import Filter
     from .submission import Request
 
 __all__ = [
@@ -72,7 +73,7 @@ __all__ = [
     "task",
 ]
 
-_LOADED_LATER = {"Client": ".client", "Filter": ".client", "Request": ".submission"}
+_LOADED_LATER = {"Client": ".client", "Filter": ".listing", "Request": ".submission"}
 
 
 def __getattr__(name: str) -> Any:

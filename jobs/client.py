@@ -1,7 +1,5 @@
 """The core that everything above uses: submit a task, follow it, act on it."""
 
-import base64
-import binascii
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +7,7 @@ from typing import Any
 
 from redis import Redis
 
-from ..statemachine import STORED, Event, Reason, State
+from ..statemachine import Event, Reason, State
 from .catalog import Catalog, PublishedType
 from .circumstances import Circumstances, circumstances
 from .connection import connect
@@ -18,26 +16,21 @@ from .errors import Fault, GhostlessError, IllegalMove, InvalidTask, QueueNotFou
 from .explanation import Explanation, explain
 from .fleet import Member, members
 from .groups import Groups
+from .listing import Filter, Page, page_of
 from .messages import Answer, Submission
 from .model import Entry, Task
-from .reads import Damaged, Position, Reads
+from .reads import Reads
 from .schedules import Schedules
 from .settings import Settings
 from .store import Store
 from .submission import Request
 from .values import cut
 
-PAGE_LIMIT = 500
-"""Most tasks on one page of a listing."""
-
 MESSAGE_LIMIT = 2048
 """Most bytes of a message in the history; a longer one is cut."""
 
 SUBMIT_TOGETHER = 100
 """Tasks that a bulk submit sends in one round trip."""
-
-SCAN_PAGES = 10
-"""Pages that a filtered listing looks through before it answers with what it found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,37 +40,6 @@ class Submitted:
     task_id: str
     state: State
     created: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page of a listing; `cursor` asks for the next one, None when this is the last."""
-
-    tasks: tuple[Task | Damaged, ...]
-    cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which tasks a listing shows; None means any."""
-
-    state: State | None = None
-    type: str | None = None
-    queue: str | None = None
-    owner: str | None = None
-
-    @property
-    def needs_records(self) -> bool:
-        """Whether the index alone cannot answer it."""
-        return bool(self.type or self.owner or (self.queue and self.state is not State.PENDING))
-
-    def accepts(self, task: Task | Damaged) -> bool:
-        """Tell whether the listing shows this task; a damaged one cannot be told and is shown only unfiltered."""
-        if isinstance(task, Damaged):
-            return not self.needs_records
-        # A task can have left the state since its place in the index was read.
-        pairs = ((self.state, task.state), (self.type, task.type), (self.queue, task.queue), (self.owner, task.owner))
-        return all(value is None or value == actual for value, actual in pairs)
 
 
 class Client:
@@ -210,27 +172,10 @@ class Client:
     def list(self, wanted: Filter = Filter(), *, limit: int = 50, cursor: str | None = None) -> Page:  # noqa: B008
         """Return one page of tasks, the latest change first.
 
-        A filtered page may hold fewer than `limit` tasks and still have a next one. Raises InvalidTask for a
-        bad limit or cursor.
+        A filtered page may hold fewer than `limit` tasks, even none, and still have a next one. Raises InvalidTask for
+        a bad limit or cursor.
         """
-        if not 1 <= limit <= PAGE_LIMIT:
-            raise InvalidTask([Fault("limit", f"expected 1 to {PAGE_LIMIT}, got {limit}")])
-        states = STORED if wanted.state is None else (wanted.state,)
-        below = None if cursor is None else _read_cursor(cursor)
-        found: list[Task | Damaged] = []
-        for _ in range(SCAN_PAGES):
-            places = self.reads.listed(states, wanted.queue, below, limit)
-            tasks = self.reads.tasks([place.task_id for place in places])
-            for place, task in zip(places, tasks, strict=True):
-                if len(found) == limit:
-                    return Page(tuple(found), _cursor(below))
-                below = place
-                found += [task] if wanted.accepts(task) else []
-            if len(places) < limit:
-                return Page(tuple(found), None)
-            if len(found) == limit:
-                break
-        return Page(tuple(found), _cursor(below))
+        return page_of(self.reads, wanted, limit, cursor)
 
     # Acting
 
@@ -289,17 +234,3 @@ def _outcome(submission: Submission, answer: Answer | Exception) -> Submitted | 
         return _accepted(submission, answer)
     except (TaskConflict, InvalidTask) as error:
         return error
-
-
-def _cursor(place: Position | None) -> str | None:
-    if place is None:
-        return None
-    return base64.urlsafe_b64encode(f"{place.entered_at} {place.task_id}".encode()).decode()
-
-
-def _read_cursor(cursor: str) -> Position:
-    try:
-        entered_at, _, task_id = base64.urlsafe_b64decode(cursor.encode()).decode().partition(" ")
-        return Position(int(entered_at), task_id)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidTask([Fault("cursor", "expected a cursor of an earlier page")]) from error

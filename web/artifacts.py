@@ -13,7 +13,13 @@ from .names import task_id
 from .operations import operation
 from .problems import Refusal
 
-PICTURES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
+PICTURES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+}
 """What a browser may show, by suffix. Everything else it must save: a page or an SVG picture could run scripts here."""
 
 SHOWN = 100

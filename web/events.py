@@ -7,29 +7,39 @@ from flask.typing import ResponseReturnValue
 
 from ..jobs.errors import RedisUnavailable
 from .access import Scope
+from .described import OF_PATHS
 from .desk import Desk, desk
 from .frames import retry
 from .hub import HubClosed
 from .models import EventsQuery, ResumeQuery
 from .names import task_id
-from .operations import operation
+from .operations import Answer, operation
 from .sse import Stream
 from .watch import Watch
 
 EVENT_STREAM = "text/event-stream"
 
+STREAMED = {
+    200: Answer(
+        EVENT_STREAM,
+        meaning="`event: task` is a move, with a cursor as its id; `progress` and `log` are for those who listen now; "
+        "`reset` says that moves may be missing; `end` that all tasks are final.",
+    ),
+    204: Answer(None, meaning="All tasks are final, and the client has seen it."),
+}
+
 routes = Blueprint("events", __name__, url_prefix="/api")
 
 
 @routes.get("/events")
-@operation(Scope.READ, query=EventsQuery)
+@operation(Scope.READ, query=EventsQuery, headers=("Last-Event-ID",), answers=STREAMED, problems=OF_PATHS)
 def events(query: EventsQuery) -> ResponseReturnValue:
     """Stream what happens to the tasks that match all filters; without a filter, to all tasks."""
     return _stream(Watch(frozenset(query.task), query.owner, query.type, query.queue), query)
 
 
 @routes.get("/tasks/<given_id>/events")
-@operation(Scope.READ, query=ResumeQuery)
+@operation(Scope.READ, query=ResumeQuery, headers=("Last-Event-ID",), answers=STREAMED)
 def task_events(given_id: str, query: ResumeQuery) -> ResponseReturnValue:
     """Stream what happened and happens to one task."""
     return _stream(Watch(frozenset({task_id(given_id)})), query)

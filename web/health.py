@@ -6,12 +6,13 @@ from flask.typing import ResponseReturnValue
 from .desk import desk
 from .operations import operation
 from .problems import Refusal
+from .views import ProbeView
 
 routes = Blueprint("health", __name__)
 
 
 @routes.get("/healthz")
-@operation(None)
+@operation(None, answers={200: ProbeView})
 def healthz() -> ResponseReturnValue:
     """Answer 200 while this process is worth keeping; Redis being away is no reason to restart it."""
     here = desk()
@@ -23,7 +24,7 @@ def healthz() -> ResponseReturnValue:
 
 
 @routes.get("/readyz")
-@operation(None)
+@operation(None, answers={200: ProbeView})
 def readyz() -> ResponseReturnValue:
     """Answer 200 while Redis answers."""
     desk().client.reads.ping()

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from ..jobs.reads import Reads
 from .access import Scope
 from .desk import desk
-from .operations import operation
+from .operations import Answer, operation
 
 routes = Blueprint("metrics", __name__)
 
@@ -25,7 +25,7 @@ _COUNTED = {
 
 
 @routes.get("/metrics")
-@operation(Scope.READ)
+@operation(Scope.READ, answers={200: Answer("text/plain", meaning="The numbers.")})
 def metrics() -> ResponseReturnValue:
     """Return what there is to count, in the text format of Prometheus."""
     return Response(generate_latest(_Numbers(desk().client.reads)), content_type=CONTENT_TYPE_LATEST)

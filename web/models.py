@@ -2,17 +2,29 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, TypeVar, cast, get_origin
 
 from flask import request
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema, core_schema
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from ..jobs import bounds
-from ..jobs.client import PAGE_LIMIT
+from ..jobs.listing import PAGE_LIMIT
 from ..jobs.names import ID, NAME
-from ..jobs.submission import Request
+from ..jobs.submission import MOST_DEPENDENCIES, Request
 from ..statemachine import STORED, State
 from .guards import BODY_LIMIT
 from .problems import Refusal, pointer, wrong_body, wrong_query
@@ -28,6 +40,11 @@ ID_PATTERN = f"^{ID.pattern}$"
 NAME_PATTERN = f"^{NAME.pattern}$"
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+def _said(description: str, **constraints: Any) -> Any:
+    """Return what the API's description says of a field; constraints that are checked elsewhere are only told."""
+    return Field(description=description, json_schema_extra=constraints or None)
 
 
 class Body(BaseModel):
@@ -57,33 +74,63 @@ def _moment(value: object) -> float | None:
         raise ValueError("expected a time in ISO 8601 with its zone, like 2030-01-31T08:00:00Z") from error
 
 
-def _within(allowed: bounds.Bounds) -> AfterValidator:
-    """Return the check of a number that may be left out; its message names the range."""
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The check of a number that may be left out; its message names the range."""
 
-    def check(value: object) -> object:
-        wrong = "" if value is None else bounds.fault(value, allowed)
+    allowed: bounds.Bounds
+
+    def __call__(self, value: object) -> object:
+        wrong = "" if value is None else bounds.fault(value, self.allowed)
         if wrong:
             raise ValueError(wrong)
         return value
 
-    return AfterValidator(check)
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self, handler(source))
+
+    def __get_pydantic_json_schema__(self, _checked: CoreSchema, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        allowed = self.allowed
+        if isinstance(allowed, bounds.Count):
+            return {"anyOf": [{"type": "integer", "minimum": 0, "maximum": allowed.most}, {"type": "null"}]}
+        none = [{"const": 0}] if allowed.or_none else []
+        number = {"type": "number", "minimum": allowed.least, "maximum": allowed.most}
+        return {"anyOf": [number, *none, {"type": "null"}]}
 
 
 class SubmitBody(Body):
-    """A task to run. Times are seconds; `run_at` may also be ISO 8601 with a zone."""
+    """A task to run. Times are seconds."""
 
-    type: str
-    params: dict[str, Any] = {}
-    queue: str | None = None
-    id: str | None = None
-    delay: Annotated[Any, _within(bounds.WAIT)] = None
-    run_at: Annotated[float | None, BeforeValidator(_moment)] = None
-    timeout: Annotated[Any, _within(bounds.TIMEOUT)] = None
-    stall_timeout: Annotated[Any, _within(bounds.CLOCK)] = None
-    max_retries: Annotated[Any, _within(bounds.ATTEMPTS)] = None
-    depends_on: list[str] = []
-    owner: str | None = None
-    metadata: Any = None
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"type": "video.thumbnails", "params": {"url": "https://example.com/film.mp4"}},
+                {"type": "video.thumbnails", "params": {"url": "x", "count": 3}, "id": "film-7", "delay": 90.5},
+            ]
+        }
+    )
+
+    type: Annotated[str, _said("the task type, one of `GET /api/types`", pattern=NAME_PATTERN)]
+    params: Annotated[dict[str, Any], _said("what the handler is called with; must fit the type's schema")] = {}
+    queue: Annotated[str | None, _said("another queue than the type's", pattern=NAME_PATTERN)] = None
+    id: Annotated[str | None, _said("the task's id; made up when it is left out", pattern=ID_PATTERN)] = None
+    delay: Annotated[Any, Within(bounds.WAIT), _said("seconds to wait before it may start")] = None
+    run_at: Annotated[
+        float | None,
+        BeforeValidator(_moment),
+        WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}, {"type": "null"}]}),
+        _said("instead of a delay: seconds since 1970, or ISO 8601 with a zone"),
+    ] = None
+    timeout: Annotated[Any, Within(bounds.TIMEOUT), _said("longest run of one attempt, seconds")] = None
+    stall_timeout: Annotated[
+        Any, Within(bounds.CLOCK), _said("longest silence between two reports of progress, seconds; 0: any")
+    ] = None
+    max_retries: Annotated[Any, Within(bounds.ATTEMPTS), _said("further attempts after failures")] = None
+    depends_on: Annotated[
+        list[str], _said("ids of tasks that must end in SUCCESS first; they must exist", maxItems=MOST_DEPENDENCIES)
+    ] = []
+    owner: Annotated[str | None, _said("whose task it is, 1 to 64 bytes of printable text", maxLength=64)] = None
+    metadata: Annotated[Any, _said("the submitter's own data, any JSON of at most 1 MiB")] = None
 
     def request(self, idempotency_key: str | None) -> Request:
         """Return the wish as the core takes it."""
@@ -91,9 +138,11 @@ class SubmitBody(Body):
 
 
 class ActionBody(Body):
-    """What may be said with a cancel, pause, resume or retry; the message goes into the history."""
+    """What may be said with a cancel, pause, resume or retry."""
 
-    message: Annotated[str, Field(max_length=2000)] = ""
+    model_config = ConfigDict(json_schema_extra={"examples": [{"message": "the customer changed his mind"}, {}]})
+
+    message: Annotated[str, Field(max_length=2000, description="why, for the history")] = ""
 
 
 class NoBody(Body):
@@ -109,38 +158,54 @@ def _stored(state: State) -> State:
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Owner = Annotated[str, Field(min_length=1, max_length=64)]
+StoredState = Annotated[
+    State, AfterValidator(_stored), WithJsonSchema({"type": "string", "enum": [str(state) for state in STORED]})
+]
 
 
 class ListQuery(Query):
     """Which tasks to list, and which page of them."""
 
-    state: Annotated[State, AfterValidator(_stored)] | None = None
-    type: Name | None = None
-    queue: Name | None = None
-    owner: Owner | None = None
-    limit: Annotated[int, Field(ge=1, le=PAGE_LIMIT)] = 50
-    cursor: Annotated[str, Field(max_length=200)] | None = None
+    state: Annotated[StoredState | None, _said("only tasks in this state")] = None
+    type: Annotated[Name | None, _said("only tasks of this type; looked for record by record")] = None
+    queue: Annotated[Name | None, _said("only tasks of this queue; from an index for PENDING ones")] = None
+    owner: Annotated[Owner | None, _said("only tasks of this owner; looked for record by record")] = None
+    limit: Annotated[int, Field(ge=1, le=PAGE_LIMIT, description="most tasks on the page")] = 50
+    cursor: Annotated[
+        Annotated[str, Field(max_length=200)] | None, _said("`next` of the page before; for the same filters")
+    ] = None
 
 
 class WaitQuery(Query):
-    """How long to hold the answer, in seconds; more than `WAIT_LIMIT` is taken as that."""
+    """How long to hold the answer."""
 
-    wait: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    wait: Annotated[
+        Annotated[int, Field(ge=0, le=10**9)] | None,
+        _said(f"seconds to hold the answer while nothing changes, as `Prefer: wait` does; {WAIT_LIMIT} at most"),
+    ] = None
 
 
 class ResumeQuery(Query):
-    """From where a stream goes on, for clients that cannot send the header."""
+    """From where a stream goes on."""
 
-    last_event_id: Annotated[str, Field(max_length=200)] | None = None
+    last_event_id: Annotated[
+        Annotated[str, Field(max_length=200)] | None, _said("for clients that cannot send Last-Event-ID")
+    ] = None
 
 
 class EventsQuery(ResumeQuery):
-    """Which tasks a stream tells of; several filters narrow each other down, `task` may be given often."""
+    """Which tasks a stream tells of; several filters narrow each other down."""
 
-    task: Annotated[list[Id], Field(max_length=TASKS_LIMIT)] = []
-    owner: Owner | None = None
-    type: Name | None = None
-    queue: Name | None = None
+    task: Annotated[list[Id], Field(max_length=TASKS_LIMIT, description="only these tasks; may be given often")] = []
+    owner: Annotated[Owner | None, _said("only tasks of this owner")] = None
+    type: Annotated[Name | None, _said("only tasks of this type")] = None
+    queue: Annotated[Name | None, _said("only tasks of this queue")] = None
+
+
+class NextQuery(Query):
+    """Where a person goes on after signing in; the page itself reads it."""
+
+    next: Annotated[str, Field(max_length=2000)] | None = None
 
 
 class NoQuery(Query):

@@ -1,12 +1,13 @@
 """What each route takes and demands, said once: checked before the route, and what it is described from."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, cast
 
 from flask import request
 from flask.typing import ResponseReturnValue
+from pydantic import BaseModel
 
 from .access import Scope, caller
 from .guards import READING
@@ -14,14 +15,31 @@ from .models import Body, NoBody, NoQuery, Query, read_body, read_query
 
 View = Callable[..., ResponseReturnValue]
 
+NOT_SAID: Mapping[int, "Answer | type[BaseModel] | None"] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One way in which a route answers: with a JSON object, with another content type, or without a body."""
+
+    body: type[BaseModel] | str | None
+    headers: tuple[str, ...] = ()
+    meaning: str = ""  # else what the model says of itself
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One route's contract; without a scope it is open to everybody."""
+    """One route's contract; without a scope it is open to everybody.
+
+    `headers` are those of a request that the route heeds, `problems` the statuses of errors that not every route has.
+    """
 
     scope: Scope | None
     query: type[Query]
     body: type[Body]
+    headers: tuple[str, ...] = ()
+    answers: Mapping[int, Answer] = field(default_factory=dict[int, Answer])
+    problems: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, view: View) -> "Operation | None":
@@ -43,10 +61,20 @@ class Operation:
 
 
 def operation(
-    scope: Scope | None, *, query: type[Query] = NoQuery, body: type[Body] = NoBody
+    scope: Scope | None,
+    *,
+    query: type[Query] = NoQuery,
+    body: type[Body] = NoBody,
+    headers: Sequence[str] = (),
+    answers: Mapping[int, Answer | type[BaseModel] | None] = NOT_SAID,
+    problems: Sequence[int] = (),
 ) -> Callable[[View], View]:
-    """Declare a route's contract. Its view gets `query` and `body`, where it has models of its own, as arguments."""
-    declared = Operation(scope, query, body)
+    """Declare a route's contract. Its view gets `query` and `body`, where it has models of its own, as arguments.
+
+    `answers` are by status: a model, None for an answer without a body, or an `Answer` that tells more.
+    """
+    told = {status: one if isinstance(one, Answer) else Answer(one) for status, one in answers.items()}
+    declared = Operation(scope, query, body, tuple(headers), told, tuple(problems))
 
     def decorate(view: View) -> View:
         @wraps(view)

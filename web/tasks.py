@@ -6,9 +6,9 @@ from typing import Any
 from flask import Blueprint, Response, jsonify, request, url_for
 from flask.typing import ResponseReturnValue
 
-from ..jobs.client import Filter, Page
 from ..jobs.errors import InvalidTask
-from ..jobs.messages import Answer
+from ..jobs.listing import Filter, Page
+from ..jobs.messages import Answer as Answered
 from ..jobs.model import Task
 from ..jobs.reads import Damaged
 from ..statemachine import State
@@ -17,8 +17,9 @@ from .cursors import ORIGIN, to_text
 from .desk import Desk, desk
 from .models import ActionBody, ListQuery, SubmitBody, WaitQuery
 from .names import task_id
-from .operations import operation
+from .operations import Answer, operation
 from .problems import wrong_parameter
+from .views import ExplanationView, HistoryView, SubmittedView, TaskList, TaskView
 from .waiting import applied_wait, wait_for_change
 
 UNCONFIRMED = frozenset({State.CANCELLING, State.PAUSING})
@@ -28,7 +29,16 @@ routes = Blueprint("tasks", __name__, url_prefix="/api/tasks")
 
 
 @routes.post("")
-@operation(Scope.SUBMIT, body=SubmitBody)
+@operation(
+    Scope.SUBMIT,
+    body=SubmitBody,
+    headers=("Idempotency-Key",),
+    answers={
+        202: Answer(SubmittedView, ("Location", "Retry-After"), "The task was accepted."),
+        200: Answer(SubmittedView, ("Location",), "It existed already: the same request was sent before."),
+    },
+    problems=(409,),
+)
 def submit(body: SubmitBody) -> ResponseReturnValue:
     """Accept a task: 202 with its place, or 200 when it existed already."""
     wish = body.request(request.headers.get("Idempotency-Key"))
@@ -41,7 +51,12 @@ def submit(body: SubmitBody) -> ResponseReturnValue:
 
 
 @routes.get("")
-@operation(Scope.READ, query=ListQuery)
+@operation(
+    Scope.READ,
+    query=ListQuery,
+    headers=("If-None-Match",),
+    answers={200: Answer(TaskList, ("ETag", "Link")), 304: None},
+)
 def listing(query: ListQuery) -> ResponseReturnValue:
     """Return one page of tasks, the latest change first, with the cursor of the next page and of a stream."""
     here = desk()
@@ -65,7 +80,15 @@ def _page_view(here: Desk, page: Page, epoch: str) -> dict[str, Any]:
 
 
 @routes.get("/<given_id>")
-@operation(Scope.READ, query=WaitQuery)
+@operation(
+    Scope.READ,
+    query=WaitQuery,
+    headers=("If-None-Match", "Prefer"),
+    answers={
+        200: Answer(TaskView, ("ETag", "Retry-After", "Preference-Applied")),
+        304: Answer(None, ("ETag", "Retry-After", "Preference-Applied"), "The client has this version."),
+    },
+)
 def show(given_id: str, query: WaitQuery) -> ResponseReturnValue:
     """Return a task; 304 when the client has this version, and held for as long as it asks to wait."""
     wait = applied_wait(query.wait, request.headers.get("Prefer", ""))
@@ -92,7 +115,7 @@ def _task_answer(here: Desk, task: Task, epoch: str) -> Response:
 
 
 @routes.get("/<given_id>/history")
-@operation(Scope.READ)
+@operation(Scope.READ, headers=("If-None-Match",), answers={200: Answer(HistoryView, ("ETag",)), 304: None})
 def history(given_id: str) -> ResponseReturnValue:
     """Return every move of a task, oldest first."""
     epoch = desk().epoch()
@@ -102,14 +125,22 @@ def history(given_id: str) -> ResponseReturnValue:
 
 
 @routes.get("/<given_id>/explain")
-@operation(Scope.READ)
+@operation(Scope.READ, answers={200: ExplanationView})
 def explain(given_id: str) -> ResponseReturnValue:
     """Say why a task is where it is, what happens next and when, and what a person can do."""
     return jsonify(desk().client.explain(task_id(given_id)).to_dict())
 
 
 @routes.post("/<given_id>/<any(cancel, pause, resume, retry):action>")
-@operation(Scope.OPERATE, body=ActionBody)
+@operation(
+    Scope.OPERATE,
+    body=ActionBody,
+    answers={
+        200: Answer(TaskView, ("ETag",), "It is done, or was so already."),
+        202: Answer(TaskView, ("ETag", "Retry-After"), "The task's worker was asked, and has to confirm."),
+    },
+    problems=(409,),
+)
 def act(given_id: str, action: str, body: ActionBody) -> ResponseReturnValue:
     """Cancel, pause, resume or retry: 200 when that is done or was so already, 202 when the worker has to confirm."""
     here = desk()
@@ -119,6 +150,6 @@ def act(given_id: str, action: str, body: ActionBody) -> ResponseReturnValue:
     return _task_answer(here, task, epoch), 202 if task.state in UNCONFIRMED else 200
 
 
-def _ask(here: Desk, action: str) -> Callable[..., Answer]:
+def _ask(here: Desk, action: str) -> Callable[..., Answered]:
     client = here.client
     return {"cancel": client.cancel, "pause": client.pause, "resume": client.resume, "retry": client.retry}[action]

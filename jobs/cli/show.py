@@ -6,9 +6,9 @@ import click
 
 from ...statemachine import Reason, State
 from ..circumstances import Circumstances
-from ..client import PAGE_LIMIT, Filter
 from ..explanation import Explanation
 from ..explanation import explain as explain_task
+from ..listing import PAGE_LIMIT, Filter
 from ..model import Entry, Task
 from ..reads import Damaged
 from ..spans import distance

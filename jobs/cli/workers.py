@@ -8,8 +8,9 @@ import click
 from rich.filesize import decimal
 
 from ...statemachine import RUNNING
-from ..client import PAGE_LIMIT, Client, Filter
+from ..client import Client
 from ..fleet import Member
+from ..listing import PAGE_LIMIT, Filter
 from ..model import Task
 from ..record import GpuMemory, WorkerRecord
 from ..spans import distance, duration

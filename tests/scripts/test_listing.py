@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from ghostless.jobs.client import PAGE_LIMIT, Client, Filter
+from ghostless.jobs.client import Client
 from ghostless.jobs.errors import InvalidTask
+from ghostless.jobs.listing import PAGE_LIMIT, Filter
 from ghostless.jobs.model import Task
 from ghostless.jobs.reads import Damaged
 from ghostless.statemachine import State

@@ -50,6 +50,7 @@ FLOORS = {
         *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
         *(
             "jobs.dependencies",
+            "jobs.listing",
             "jobs.circumstances",
             "jobs.explanation",
             "jobs.schedules",

@@ -1,0 +1,113 @@
+"""Pages of a listing, the latest change first: bounded in time, however many tasks there are and however few fit."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..statemachine import STORED, State
+from .errors import Fault, InvalidTask
+from .model import Task
+from .reads import Damaged, Position, Reads
+from .scripts import translated
+
+PAGE_LIMIT = 500
+"""Most tasks on one page of a listing."""
+
+SCAN_LIMIT = 1_000
+"""Records that one page looks at where no index answers its filter; what it did not get to is on the next ones."""
+
+SCAN_TOGETHER = 250
+"""Records of those that one round trip looks at."""
+
+_FILTERED = ("state", "type", "queue", "owner")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a listing; `cursor` asks for the next one, None when this is the last."""
+
+    tasks: tuple[Task | Damaged, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which tasks a listing shows; None means any."""
+
+    state: State | None = None
+    type: str | None = None
+    queue: str | None = None
+    owner: str | None = None
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether the index alone cannot answer it."""
+        return bool(self.type or self.owner or (self.queue and self.state is not State.PENDING))
+
+    def accepts(self, task: Task | Damaged) -> bool:
+        """Tell whether the listing shows this task; a damaged one cannot be told and is shown only unfiltered."""
+        if isinstance(task, Damaged):
+            return not self.needs_records
+        return self.fits([task.state, task.type, task.queue, task.owner])
+
+    def fits(self, fields: Sequence[str | None]) -> bool:
+        """Tell whether a record with these fields is shown: its state, type, queue and owner."""
+        wanted = (self.state, self.type, self.queue, self.owner)
+        return all(value is None or value == actual for value, actual in zip(wanted, fields, strict=True))
+
+
+def page_of(reads: Reads, wanted: Filter, limit: int, cursor: str | None) -> Page:
+    """Return one page of tasks, the latest change first.
+
+    A filtered page may hold fewer than `limit` tasks, even none, and still have a next one. Raises InvalidTask for a
+    bad limit or cursor.
+    """
+    if not 1 <= limit <= PAGE_LIMIT:
+        raise InvalidTask([Fault("limit", f"expected 1 to {PAGE_LIMIT}, got {limit}")])
+    below = None if cursor is None else _read_cursor(cursor)
+    states = STORED if wanted.state is None else (wanted.state,)
+    together = SCAN_TOGETHER if wanted.needs_records else limit + 1
+    found: list[Task | Damaged] = []
+    for _ in range(0, SCAN_LIMIT, together):
+        places = reads.listed(states, wanted.queue, below, together)
+        room = limit - len(found)
+        fitting = _fitting(reads, wanted, places)[:room]
+        # A task can have left the state since its place in the index was read.
+        found += filter(wanted.accepts, reads.tasks([place.task_id for place in fitting]))
+        reached = fitting[-1] if len(fitting) == room else places[-1] if places else below
+        if len(places) < together and (not places or reached == places[-1]):
+            return Page(tuple(found), None)
+        below = reached
+        if len(found) == limit:
+            break
+    return Page(tuple(found), _cursor(below))
+
+
+def _fitting(reads: Reads, wanted: Filter, places: list[Position]) -> list[Position]:
+    """Return the places of those records that the filter accepts, read without the rest of them."""
+    if not wanted.needs_records:
+        return places
+    with translated(), reads.redis.pipeline(transaction=False) as pipeline:
+        for place in places:
+            pipeline.hmget(reads.keys.task(place.task_id), _FILTERED)
+        records = pipeline.execute(raise_on_error=False)
+    return [
+        place
+        for place, record in zip(places, records, strict=True)
+        if not isinstance(record, Exception) and wanted.fits(record)
+    ]
+
+
+def _cursor(place: Position | None) -> str | None:
+    if place is None:
+        return None
+    return base64.urlsafe_b64encode(f"{place.entered_at} {place.task_id}".encode()).decode()
+
+
+def _read_cursor(cursor: str) -> Position:
+    try:
+        entered_at, _, task_id = base64.urlsafe_b64decode(cursor.encode()).decode().partition(" ")
+        return Position(int(entered_at), task_id)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidTask([Fault("cursor", "expected a cursor of an earlier page")]) from error

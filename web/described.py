@@ -1,0 +1,85 @@
+"""What the description of the API says beside the models: parameters in paths, headers, errors by status, security."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .access import Scope
+from .models import ID_PATTERN, NAME_PATTERN
+
+Schema = Mapping[str, Any]
+
+TITLE = "Ghostless"
+INTRODUCTION = """\
+Submit tasks, follow them, and act on them. Bodies and answers are JSON; every error is a problem detail (RFC 9457)
+whose `type` names its kind. Times are ms since 1970 by Redis' clock, unless a field says otherwise.
+
+A server that keeps tokens asks for one, as `Authorization: Bearer`; what each operation demands are scopes. One
+without tokens serves this machine only, and asks nobody.
+
+`docs/api.md` tells the conventions: versions, long polls, idempotency, cursors, limits, and each kind of error.
+"""
+
+PATH_PARAMETERS: Mapping[str, tuple[str, Schema, str]] = {
+    "given_id": ("id", {"type": "string", "pattern": ID_PATTERN}, "The task's id."),
+    "given_name": ("name", {"type": "string", "pattern": NAME_PATTERN}, "The queue's name."),
+    "action": ("action", {"type": "string"}, "What is to be done."),
+}
+"""By the name of a route's variable: its public name, its schema, and what it is."""
+
+_TEXT: Schema = {"type": "string"}
+_SECONDS: Schema = {"type": "integer", "minimum": 0}
+
+REQUEST_HEADERS: Mapping[str, tuple[Schema, str]] = {
+    "Idempotency-Key": (
+        {"type": "string", "pattern": r'^([!#-~]{1,255}|"([ !#-\[\]-~]|\\["\\])+")$', "maxLength": 512},
+        "A value of the client's own, plain or quoted, 255 characters at most: the same request with the same key is "
+        "one task, however often it is sent. Remembered for a day by default.",
+    ),
+    "If-None-Match": (_TEXT, "The ETag of what the client has: 304 while that is still so."),
+    "Prefer": (_TEXT, "`wait=N` holds the answer for N seconds, until there is something new."),
+    "Last-Event-ID": (_TEXT, "The id of the last event that the client saw: the stream goes on behind it."),
+}
+
+ANSWER_HEADERS: Mapping[str, tuple[Schema, str]] = {
+    "ETag": (_TEXT, "The version of what is shown, for If-None-Match."),
+    "Location": ({"type": "string", "format": "uri-reference"}, "Where the task is found."),
+    "Retry-After": (_SECONDS, "Seconds after which it makes sense to ask again."),
+    "Preference-Applied": (_TEXT, "`wait=N`: for how many seconds the answer was held at most."),
+    "Link": (_TEXT, 'The address of the next page, with `rel="next"`.'),
+}
+
+PROBLEMS: Mapping[int, str] = {
+    400: "The body is not readable as JSON, or a header is malformed.",
+    401: "No token, or one that is not known.",
+    403: "The caller lacks the scope, or a page of another site asked.",
+    404: "There is nothing of this name, or it is none of the caller's business.",
+    409: "Not possible as things stand; `state` says how they do.",
+    410: "The task's retention ended, and it was purged.",
+    413: "The body, or a value in it, is too large.",
+    415: "The body is not `application/json`.",
+    421: "The server is not served under this name.",
+    422: "The request is not acceptable; `errors` names each fault.",
+    429: "Too many at a time.",
+    500: "A record is damaged, or the server failed; its log says why.",
+    503: "Redis does not answer, is full or takes no writes: nothing was half done, and asking again is safe.",
+}
+
+OF_EVERY_ROUTE = (401, 403, 421, 422, 500, 503)
+OF_PATHS = (404, 410)
+"""Of routes with a name in their path."""
+OF_BODIES = (400, 413, 415)
+
+SECURITY: Mapping[str, Schema] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A token, made with `ghostless tokens add`."},
+    "session": {
+        "type": "apiKey", "in": "cookie", "name": "ghostless", "description": "For pages: set when a person signs in.",
+    },
+}  # fmt: skip
+
+SCOPES: Mapping[Scope, str] = {
+    Scope.SUBMIT: "submit tasks",
+    Scope.READ: "look at tasks, queues, workers and streams",
+    Scope.OPERATE: "cancel, pause, resume and retry",
+    Scope.WORK: "run tasks as a worker does",
+    Scope.ADMIN: "manage what concerns everybody",
+}

@@ -8,3 +8,9 @@ ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """What a queue, a task type or a worker may be called."""
+
+FILE_NAME: Final = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
+"""What an artifact may be called: nothing that leads elsewhere, and no leading dot."""
+
+FILE_NAME_LIMIT: Final = 200
+"""Most bytes of an artifact's name."""

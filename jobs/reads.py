@@ -267,8 +267,11 @@ class Reads:
     def epoch(self) -> str:
         """Return the id of this database, writing one when there is none yet."""
         with translated():
-            self.redis.set(self.keys.epoch, secrets.token_hex(4), nx=True)
-            return cast(str, self.redis.get(self.keys.epoch))
+            # Looked for first: a replica and a full Redis take no write, and are still good to read from.
+            there = cast(str | None, self.redis.get(self.keys.epoch))
+            if there is None:
+                self.redis.set(self.keys.epoch, secrets.token_hex(4), nx=True)
+            return there or cast(str, self.redis.get(self.keys.epoch))
 
     def now(self) -> int:
         """Return Redis' time in ms."""

@@ -7,11 +7,14 @@ from flask import Blueprint, Response, jsonify, send_from_directory
 from flask.typing import ResponseReturnValue
 
 from ..jobs.model import Task
+from ..jobs.names import FILE_NAME, FILE_NAME_LIMIT
+from ..jobs.values import is_text
 from .access import Scope, caller
 from .desk import Desk, desk
 from .names import task_id
-from .operations import operation
+from .operations import Answer, operation
 from .problems import Refusal
+from .views import ArtifactList
 
 PICTURES = {
     ".png": "image/png",
@@ -29,7 +32,7 @@ routes = Blueprint("artifacts", __name__, url_prefix="/api/tasks/<given_id>/arti
 
 
 @routes.get("")
-@operation(Scope.READ)
+@operation(Scope.READ, answers={200: ArtifactList})
 def artifacts(given_id: str) -> ResponseReturnValue:
     """Return what a task's attempts kept, by name, with sizes in bytes.
 
@@ -40,15 +43,17 @@ def artifacts(given_id: str) -> ResponseReturnValue:
     return jsonify(task=given_id, artifacts=[_view(path) for path in files[:SHOWN]])
 
 
-@routes.get("/<name>")
-@operation(Scope.READ)
-def artifact(given_id: str, name: str) -> ResponseReturnValue:
+@routes.get("/<file_name>")
+@operation(Scope.READ, answers={200: Answer("application/octet-stream", (), "The file, or a picture.")})
+def artifact(given_id: str, file_name: str) -> ResponseReturnValue:
     """Return the bytes of one artifact: pictures to be shown, everything else to be saved."""
     folder = _folder(_task(given_id))
-    path = folder / name
-    if Path(name).name != name or not _is_shown(path):
-        raise Refusal(404, "artifact-not-found", "No such artifact", f"{name[:100]!r} is not among what the task kept")
-    return _guarded(send_from_directory(folder, name, mimetype=_kind(path), as_attachment=not _is_picture(path)))
+    path = folder / file_name
+    if not _is_name(file_name) or not _is_shown(path):
+        raise Refusal(
+            404, "artifact-not-found", "No such artifact", f"{file_name[:100]!r} is not among what the task kept"
+        )
+    return _guarded(send_from_directory(folder, file_name, mimetype=_kind(path), as_attachment=not _is_picture(path)))
 
 
 def _task(given_id: str) -> Task:
@@ -60,6 +65,10 @@ def _task(given_id: str) -> Task:
 def _folder(task: Task) -> Path:
     here: Desk = desk()
     return Path(here.client.settings.artifacts).absolute() / task.id
+
+
+def _is_name(name: str) -> bool:
+    return FILE_NAME.fullmatch(name) is not None and is_text(name, FILE_NAME_LIMIT)
 
 
 def _is_shown(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..jobs.names import FILE_NAME_LIMIT
 from .access import Scope
 from .models import ID_PATTERN, NAME_PATTERN
 
@@ -22,6 +23,7 @@ without tokens serves this machine only, and asks nobody.
 PATH_PARAMETERS: Mapping[str, tuple[str, Schema, str]] = {
     "given_id": ("id", {"type": "string", "pattern": ID_PATTERN}, "The task's id."),
     "given_name": ("name", {"type": "string", "pattern": NAME_PATTERN}, "The queue's name."),
+    "file_name": ("name", {"type": "string", "maxLength": FILE_NAME_LIMIT}, "The file's name."),
     "action": ("action", {"type": "string"}, "What is to be done."),
 }
 """By the name of a route's variable: its public name, its schema, and what it is."""

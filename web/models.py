@@ -205,7 +205,7 @@ class EventsQuery(ResumeQuery):
 class NextQuery(Query):
     """Where a person goes on after signing in; the page itself reads it."""
 
-    next: Annotated[str, Field(max_length=2000)] | None = None
+    next: Annotated[str, Field(max_length=2000, description="a path of this server")] | None = None
 
 
 class NoQuery(Query):

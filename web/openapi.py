@@ -13,7 +13,7 @@ from typing import Any, cast
 from flask import Blueprint, Flask, Response, current_app, json, request
 from flask.typing import ResponseReturnValue
 from pydantic import BaseModel
-from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 from werkzeug.routing import Rule
 
 from . import described
@@ -43,6 +43,13 @@ def openapi() -> ResponseReturnValue:
     answer.set_etag(rendered.etag)
     answer.headers["Cache-Control"] = "no-cache"
     return answer.make_conditional(request)
+
+
+class _Untitled(GenerateJsonSchema):
+    """Leaves out the titles that only repeat the names of fields."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
 
 
 class _Rendered:
@@ -177,7 +184,7 @@ def _parameters(schema: Json) -> Iterator[Json]:
 def _not_null(schema: Json) -> Json:
     """Return the schema of a parameter, which is left out where a model has null."""
     choices = [choice for choice in schema.get("anyOf", []) if choice != {"type": "null"}]
-    told = {name: value for name, value in schema.items() if name not in ("anyOf", "title") and value is not None}
+    told = {name: value for name, value in schema.items() if name != "anyOf" and value is not None}
     return told | (choices[0] if len(choices) == 1 else {"anyOf": choices} if choices else {})
 
 
@@ -233,5 +240,5 @@ def _schemas(operations: Sequence[Operation], queries: Iterable[type[BaseModel]]
         *((model, "serialization") for model in {*given, Problem}),
     ]
     modes.sort(key=lambda pair: pair[0].__name__)
-    _, found = models_json_schema(modes, ref_template=_REFERENCE)
+    _, found = models_json_schema(modes, ref_template=_REFERENCE, schema_generator=_Untitled)
     return found["$defs"]

@@ -162,6 +162,9 @@ def _ours(error: GhostlessError) -> Response:
         told = {"task": error.task_id, "purged_at": error.purged_at, "state": error.state, "archive": error.archive}
         members = {name: value for name, value in told.items() if value != ""}
         return problem(410, "task-purged", "The task's retention ended", str(error), members)
+    if isinstance(error, TaskConflict) and error.idempotency_key and not error.is_purged:
+        members = {"task": error.task_id}
+        return problem(422, "idempotency-key-reused", "The key was used for another request", str(error), members)
     return problem(rule.status, rule.kind, rule.title, rule.detail or str(error), rule.members(error))
 
 

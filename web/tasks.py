@@ -1,5 +1,6 @@
 """Routes of tasks: submit, list, follow, act."""
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +16,13 @@ from ..statemachine import State
 from .access import Scope, caller
 from .cursors import ORIGIN, to_text
 from .desk import Desk, desk
+from .idempotency import idempotency_key
 from .models import ActionBody, ListQuery, SubmitBody, WaitQuery
 from .names import task_id
 from .operations import Answer, operation
 from .problems import wrong_parameter
 from .views import ExplanationView, HistoryView, SubmittedView, TaskList, TaskView
-from .waiting import applied_wait, wait_for_change
+from .waiting import POLL_AFTER, applied_wait, wait_for_change
 
 UNCONFIRMED = frozenset({State.CANCELLING, State.PAUSING})
 """States in which a worker has still to confirm what was asked."""
@@ -41,13 +43,16 @@ routes = Blueprint("tasks", __name__, url_prefix="/api/tasks")
 )
 def submit(body: SubmitBody) -> ResponseReturnValue:
     """Accept a task: 202 with its place, or 200 when it existed already."""
-    wish = body.request(request.headers.get("Idempotency-Key"))
+    wish = body.request(idempotency_key(request.headers.get("Idempotency-Key")))
     # Answered from the submit's own reply: a further read could fail, and a client that is told of a failure submits
     # once more.
     accepted = desk().client.submit_request(wish, caller().actor)
     answer = jsonify(id=accepted.task_id, state=accepted.state, created=accepted.created)
     answer.headers["Location"] = url_for("tasks.show", given_id=accepted.task_id)
-    return answer, 202 if accepted.created else 200
+    if not accepted.created:
+        return answer, 200
+    answer.headers["Retry-After"] = str(POLL_AFTER)
+    return answer, 202
 
 
 @routes.get("")
@@ -68,7 +73,13 @@ def listing(query: ListQuery) -> ResponseReturnValue:
         )
     except InvalidTask as error:
         raise wrong_parameter(error.faults) from error
-    return jsonify(_page_view(here, page, newest.epoch) | {"last_event_id": str(newest)})
+    answer = jsonify(_page_view(here, page, newest.epoch) | {"last_event_id": str(newest)})
+    # Weak: a later place in the history alone is no other page.
+    answer.set_etag(_page_version(page, newest.epoch), weak=True)
+    if page.cursor:
+        following = query.model_dump(mode="json", exclude_unset=True) | {"cursor": page.cursor}
+        answer.headers["Link"] = f'<{url_for("tasks.listing", **following)}>; rel="next"'
+    return answer.make_conditional(request)
 
 
 def _page_view(here: Desk, page: Page, epoch: str) -> dict[str, Any]:
@@ -77,6 +88,11 @@ def _page_view(here: Desk, page: Page, epoch: str) -> dict[str, Any]:
         for task in page.tasks
     ]
     return {"tasks": tasks, "next": page.cursor}
+
+
+def _page_version(page: Page, epoch: str) -> str:
+    shown = [task.id if isinstance(task, Damaged) else f"{task.id}.{task.version}" for task in page.tasks]
+    return hashlib.blake2b(" ".join([epoch, *shown, page.cursor or ""]).encode(), digest_size=12).hexdigest()
 
 
 @routes.get("/<given_id>")
@@ -96,10 +112,11 @@ def show(given_id: str, query: WaitQuery) -> ResponseReturnValue:
     epoch = here.epoch()
     task = wait_for_change(here, task_id(given_id), _knows_version(), wait or 0)
     answer = _task_answer(here, task, epoch)
-    answer.make_conditional(request)
     if wait is not None:
         answer.headers["Preference-Applied"] = f"wait={wait}"
-    return answer
+    elif not task.is_final:
+        answer.headers["Retry-After"] = str(POLL_AFTER)
+    return answer.make_conditional(request)
 
 
 def _knows_version() -> Callable[[Task], bool] | None:
@@ -121,7 +138,10 @@ def history(given_id: str) -> ResponseReturnValue:
     epoch = desk().epoch()
     entries = desk().client.history(task_id(given_id))
     newest = entries[-1].id if entries else to_text(ORIGIN)
-    return jsonify(task=given_id, entries=[entry.to_dict() for entry in entries], cursor=f"{epoch}.{newest}")
+    cursor = f"{epoch}.{newest}"
+    answer = jsonify(task=given_id, entries=[entry.to_dict() for entry in entries], cursor=cursor)
+    answer.set_etag(cursor)  # moves are added, and never change
+    return answer.make_conditional(request)
 
 
 @routes.get("/<given_id>/explain")
@@ -147,7 +167,11 @@ def act(given_id: str, action: str, body: ActionBody) -> ResponseReturnValue:
     _ask(here, action)(task_id(given_id), actor=caller().actor, message=body.message)
     epoch = here.epoch()
     task = here.client.get(given_id)
-    return _task_answer(here, task, epoch), 202 if task.state in UNCONFIRMED else 200
+    answer = _task_answer(here, task, epoch)
+    if task.state not in UNCONFIRMED:
+        return answer, 200
+    answer.headers["Retry-After"] = str(POLL_AFTER)
+    return answer, 202
 
 
 def _ask(here: Desk, action: str) -> Callable[..., Answered]:

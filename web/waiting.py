@@ -10,6 +10,9 @@ from .hub import HubClosed
 from .models import WAIT_LIMIT
 from .watch import Subscription, Watch
 
+POLL_AFTER = 2
+"""Seconds after which a client that does not wait may ask again, for a task that is not final."""
+
 _PREFERRED = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=[,;]|$)", re.IGNORECASE)
 
 Known = Callable[[Task], bool]
@@ -26,7 +29,8 @@ def applied_wait(asked: int | None, prefer: str) -> int | None:
 def wait_for_change(desk: Desk, task_id: str, known: Known | None, seconds: int) -> Task:
     """Return the task once it differs from what is `known`, or at the end of the wait.
 
-    Without `known` it is held until its state changes. Final tasks are returned at once.
+    Without `known` it is held until its state changes from the one that it is in now: what happened since the client
+    last looked is no news then, so a client that looked before names its version. Final tasks are returned at once.
     Raises TaskNotFound, CorruptRecord, RedisUnavailable.
     """
     if not seconds:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from contract import Contract
 from flask.testing import FlaskClient
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
@@ -15,19 +16,24 @@ from web_tools import Hand, Served, in_process, publish
 
 @pytest.fixture
 def web(client: Client, store: Store) -> Iterator[FlaskClient]:
-    """The API, asked without sockets; the type `work` is published."""
+    """The API, asked without sockets; the type `work` is published. Each answer must be what the API says of itself."""
     publish(store)
     app = create_app(client=client)
+    contract = Contract(app)
     yield app.test_client()
     app.extensions["ghostless"].hub.close()
+    assert [] == contract.breaches
 
 
 @pytest.fixture
 def served(redis: Redis, settings: Settings, store: Store) -> Iterator[Served]:
     """The API on Flask's threaded server, with connections of its own."""
     publish(store)
-    with in_process(create_app(client=Client(settings))) as server:
+    app = create_app(client=Client(settings))
+    contract = Contract(app)
+    with in_process(app) as server:
         yield server
+    assert [] == contract.breaches
 
 
 @pytest.fixture

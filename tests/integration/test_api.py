@@ -55,20 +55,6 @@ def test_submit_twice_is_one_task(web: FlaskClient, reads: Reads) -> None:
     assert 1 == reads.ledger()["submitted"]
 
 
-def test_an_idempotency_key_makes_a_resent_submit_harmless(web: FlaskClient, reads: Reads) -> None:
-    """The same key answers with the first task; the key of another request is a conflict; keys are bounded."""
-    key = {"Idempotency-Key": "8e03978e-40d5-43e8"}
-    first = web.post("/api/tasks", json={"type": "work", "params": {"n": 1}}, headers=key)
-    again = web.post("/api/tasks", json={"type": "work", "params": {"n": 1}}, headers=key)
-    assert (202, 200) == (first.status_code, again.status_code)
-    assert first.json["id"] == again.json["id"]
-    problem(web.post("/api/tasks", json={"type": "work", "params": {"n": 2}}, headers=key), 409)
-    too_long = {"Idempotency-Key": "k" * 256}
-    refused = problem(web.post("/api/tasks", json={"type": "work"}, headers=too_long), 422)
-    assert "/idempotency_key" == refused["errors"][0]["pointer"]
-    assert 1 == reads.ledger()["submitted"]
-
-
 def test_run_at_is_kept_in_both_forms(web: FlaskClient, client: Client) -> None:
     """ISO 8601 with a zone and seconds since 1970 mean the same moment."""
     soon = client.store.redis.time()[0] + 3600

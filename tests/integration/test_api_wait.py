@@ -30,10 +30,11 @@ def poll(served: Served, task_id: str, query: str = "", **headers: str) -> reque
 def waiting(
     served: Served, hub: Hub, pool: ThreadPoolExecutor, task_id: str, query: str = "", **headers: str
 ) -> "Future[requests.Response]":
-    """Start a long poll and return once it listens."""
-    before = hub.subscribers
+    """Start a long poll and return once it listens, and has looked at the task: what happens from now on is news."""
+    redis = hub._past.redis
+    before, reads = hub.subscribers, _hash_reads(redis)
     answer = pool.submit(poll, served, task_id, query, **headers)
-    until(lambda: hub.subscribers > before or answer.done())
+    until(lambda: (hub.subscribers > before and _hash_reads(redis) > reads) or answer.done())
     return answer
 
 
@@ -139,7 +140,7 @@ def _made_since(redis: Redis, before: set[str]) -> int:
 
 
 def _hash_reads(redis: Redis) -> int:
-    return int(redis.info("commandstats")["cmdstat_hgetall"]["calls"])
+    return int(redis.info("commandstats").get("cmdstat_hgetall", {"calls": 0})["calls"])
 
 
 def _reads_done(redis: Redis) -> bool:

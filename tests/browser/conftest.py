@@ -7,6 +7,7 @@ While a browser runs, Playwright's event loop counts as running in this thread: 
 
 import os
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import chromium
 import pytest
@@ -14,6 +15,7 @@ from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from http_proxy import HttpProxy
 from playwright.sync_api import Browser, Page
 from redis import Redis
 from web_tools import Hand, Served, in_process, publish
@@ -51,3 +53,11 @@ def served(redis: Redis, settings: Settings, store: Store) -> Iterator[Served]:
 def hand(store: Store) -> Hand:
     """A worker that does what the test says."""
     return Hand(store)
+
+
+@pytest.fixture
+def proxy(served: Served) -> Iterator[HttpProxy]:
+    """A proxy before that server, which misbehaves as the test says."""
+    proxy = HttpProxy(urlsplit(served.url).port or 0)
+    yield proxy
+    proxy.close()

@@ -1,0 +1,266 @@
+"""The JavaScript client in a page of the server: submit, look, act, follow, and leave nothing behind."""
+
+import re
+from typing import Any
+
+import pytest
+from chromium import open_empty
+from following import Follower
+from ghostless.jobs.client import Client
+from ghostless.jobs.keys import Keys
+from ghostless.jobs.store import Store
+from ghostless.statemachine import FINAL
+from helpers import eventually, expect
+from http_proxy import HttpProxy, Rules
+from playwright.sync_api import Page
+from redis import Redis
+from web_tools import Hand, Served, end_retention, repeating, submitted
+
+CALL = """async ([body, options]) => {
+    const { Client, GhostlessError } = await import("/static/client.js");
+    const timing = { backoffFirst: 50, backoffMost: 100, patience: 3000, ...options.timing };
+    const client = new Client({ ...options, timing });
+    try {
+        return await new Function("client", `return (async () => { ${body} })()`)(client);
+    } catch (error) {
+        const { name, status, type, state, errors } = error;
+        return { name, status, type, state, errors, isOurs: error instanceof GhostlessError };
+    }
+}"""
+
+
+def call(page: Page, origin: str, body: str, **options: Any) -> Any:
+    """Run code that has a `client`; return what it returns or, as plain values, the error that it throws."""
+    if not page.url.startswith(origin):
+        open_empty(page, origin)
+    return page.evaluate(CALL, [body, options])
+
+
+# Submit, look, act
+
+
+def test_a_page_submits_and_acts(page: Page, served: Served, client: Client, store: Store) -> None:
+    """Each call answers with what the API says."""
+    made = call(page, served.url, "return client.submit('work', { n: 7 }, { id: 'a', owner: 'ann', delay: 60 })")
+    assert {"id": "a", "state": "SCHEDULED", "created": True} == made
+    assert ({"n": 7}, "ann") == (client.get("a").params, client.get("a").owner)
+    assert "SCHEDULED" == call(page, served.url, "return (await client.get('a')).state")
+    submitted(client, id="b")
+    shown = call(page, served.url, "return client.list({ owner: 'ann', state: undefined, limit: 9 })")
+    assert ["a"] == [task["id"] for task in shown["tasks"]]
+    done = [
+        call(page, served.url, f"return (await client.{action}('b', {{ message: 'why' }})).state")
+        for action in ("pause", "resume", "cancel", "cancel")
+    ]
+    assert ["PAUSED", "PENDING", "CANCELLED", "CANCELLED"] == done
+    assert ["", "why", "why", "why"] == [entry.message for entry in client.history("b")]
+
+
+def test_errors_say_what_the_server_says(page: Page, served: Served, client: Client, hand: Hand) -> None:
+    """All are of one root, and carry the problem document: the state that forbids it, the fields that are wrong."""
+    submitted(client, id="a")
+    hand.run()
+    refused = call(page, served.url, "return client.pause('a')")
+    assert {
+        "name": "ProblemError", "status": 409, "type": "urn:ghostless:illegal-move", "state": "SUCCESS", "errors": [],
+        "isOurs": True,
+    } == refused  # fmt: skip
+    wrong = call(page, served.url, "return client.submit('work', { n: 'seven' })")
+    assert (422, "/params/n") == (wrong["status"], wrong["errors"][0]["pointer"])
+    assert (404, "urn:ghostless:task-not-found") == tuple(
+        call(page, served.url, "return client.get('none')")[name] for name in ("status", "type")
+    )
+
+
+def test_a_submit_whose_answer_was_lost_is_one_task(page: Page, proxy: HttpProxy, client: Client) -> None:
+    """It is asked for again with the same key until an answer comes."""
+    open_empty(page, proxy.url)
+    proxy.rules = Rules(swallows_answers=True)
+    page.evaluate(f"([body, options]) => {{ window.answer = ({CALL})([body, options]); }}", [
+        "return client.submit('work', { n: 1 })", {"timing": {"patience": 20_000}},
+    ])  # fmt: skip
+    eventually(lambda: expect(len([asked for asked in proxy.asked if asked.method == "POST"]) >= 3))
+    proxy.rules = Rules()
+    answer = page.evaluate("window.answer")
+    assert [answer["id"]] == [task.id for task in client.list().tasks]
+    assert 1 == len({asked.headers["idempotency-key"] for asked in proxy.asked if asked.method == "POST"})
+
+
+def test_patience_ends(page: Page, proxy: HttpProxy) -> None:
+    """While a proxy answers in the server's place a request is repeated, but not for ever."""
+    open_empty(page, proxy.url)
+    proxy.rules = Rules(refuses=True)
+    refused = call(page, proxy.url, "return client.get('a')", timing={"patience": 300})
+    assert ("ProblemError", 502, True) == (refused["name"], refused["status"], refused["isOurs"])
+    assert len(proxy.asked) > 3
+    proxy.close()
+    lost = call(page, proxy.url, "return client.get('a')", timing={"patience": 300})
+    assert ("Unreachable", True) == (lost["name"], lost["isOurs"])
+
+
+def test_a_refused_token_is_renewed_once(page: Page, proxy: HttpProxy, client: Client) -> None:
+    """A function is asked for a fresh token when the old one is refused; what is refused again is an error."""
+    submitted(client, id="a")
+    options = "{ token: () => `t${++window.given}` }"
+    body = f"""
+        const {{ Client }} = await import('/static/client.js');
+        window.given = 0;
+        const own = new Client({options});
+        return [(await own.get('a')).id, (await own.get('a')).id, window.given];
+    """
+    proxy.rules = Rules(token="t2")
+    assert ["a", "a", 2] == call(page, proxy.url, body)
+    proxy.rules = Rules(token="another")
+    refused = call(page, proxy.url, body)
+    assert ("ProblemError", 401) == (refused["name"], refused["status"])
+    assert 2 == page.evaluate("window.given")
+
+
+# Follow
+
+
+def test_a_page_sees_a_task_from_its_first_move_to_its_last(
+    page: Page, served: Served, client: Client, hand: Hand
+) -> None:
+    """Whoever comes late is told what happened, then what happens; the watch ends with the task."""
+    task_id = submitted(client)
+    claimed = hand.start()
+    follower = Follower(page, served.url).follow([task_id]).awaits(task_id, "PENDING", "PROCESSING")
+    hand.finish(claimed)
+    told = follower.awaits_end(client, task_id)
+    assert [{"id": task_id, "state": "SUCCESS", "status": None}] == told["ends"]
+    assert ["live"] == [connection["status"] for connection in told["connections"]]
+
+
+def test_progress_and_log_lines_arrive(page: Page, served: Served, client: Client, hand: Hand, store: Store) -> None:
+    """They are told while the page listens."""
+    task_id = submitted(client)
+    held = hand.start().held
+    follower = Follower(page, served.url).follow([task_id]).awaits(task_id, "PENDING", "PROCESSING")
+
+    def say() -> None:
+        store.progress(held, 0.25, "a quarter")
+        store.log(held, ["a line"])
+
+    with repeating(say):
+        eventually(lambda: expect(follower.told["progress"] and follower.told["log"]))
+    assert (task_id, 0.25, "a quarter") == tuple(
+        follower.told["progress"][0][name] for name in ("id", "progress", "message")
+    )
+    assert (task_id, "a line") == tuple(follower.told["log"][0][name] for name in ("id", "line"))
+
+
+def test_a_task_that_is_not_there_ends_alone(
+    page: Page, served: Served, client: Client, hand: Hand, redis: Redis, keys: Keys, store: Store
+) -> None:
+    """Never heard of, or purged: that is told, and the others are followed on."""
+    purged = submitted(client)
+    hand.run()
+    end_retention(redis, keys, [purged])
+    store.purge()
+    task_id = submitted(client)
+    follower = Follower(page, served.url).follow([task_id, "none", purged]).awaits(task_id, "PENDING")
+    ends = sorted(follower.told["ends"], key=lambda end: end["status"])
+    assert [
+        {"id": "none", "state": None, "status": 404}, {"id": purged, "state": "SUCCESS", "status": 410},
+    ] == ends  # fmt: skip
+    hand.run()
+    follower.awaits_end(client, task_id)
+
+
+def test_more_tasks_than_one_stream_takes(page: Page, proxy: HttpProxy, client: Client, hand: Hand) -> None:
+    """Sixty tasks go by two streams, and each is told to its end."""
+    ids = [submitted(client) for _ in range(60)]
+    follower = Follower(page, proxy.url).follow(ids)
+    eventually(lambda: expect(len(follower.told["moves"]) >= 60))
+    assert 2 == proxy.most_streams
+    for _ in ids:
+        hand.run()
+    follower.awaits_end(client, *ids)
+
+
+def test_a_watch_ends_beside_another(page: Page, proxy: HttpProxy, client: Client, hand: Hand) -> None:
+    """Two watches of a page share its stream; the end of one waits for no task of the other."""
+    first, second = submitted(client), submitted(client, queue="other")
+    Follower(page, proxy.url).follow([second]).awaits(second, "PENDING")
+    page.evaluate("id => { window.both = window.client.watch([id]).then((ends) => ends[0].state); }", first)
+    eventually(lambda: expect(len(proxy.streams_asked) >= 2))
+    hand.run()
+    assert "SUCCESS" == page.evaluate("window.both")
+    assert 1 == proxy.most_streams
+
+
+def test_a_fault_of_the_page_keeps_nobody_from_hearing(page: Page, served: Served, client: Client, hand: Hand) -> None:
+    """A callback that throws is reported as an error of the page, and called again at the next move."""
+    task_id = submitted(client)
+    open_empty(page, served.url)
+    hand.run()
+    told = page.evaluate(
+        """async (id) => {
+            const { Client } = await import("/static/client.js");
+            const states = [], errors = [];
+            addEventListener("error", (event) => { errors.push(event.error.message); event.preventDefault(); });
+            await new Client().watch([id], { onTask: ({ state }) => { states.push(state); throw new Error(state); } });
+            return [states, errors];
+        }""",
+        task_id,
+    )
+    states = ["PENDING", "PROCESSING", "SUCCESS"]
+    assert [states, states] == told
+
+
+LEFT = """() => {
+    const left = window.left = { timers: new Set(), requests: 0 };
+    const { setTimeout: set, clearTimeout: clear, setInterval: every, clearInterval: stop, fetch: ask } = window;
+    window.setTimeout = (call, ...rest) => {
+        const timer = set(() => { left.timers.delete(timer); call(); }, ...rest);
+        left.timers.add(timer);
+        return timer;
+    };
+    window.setInterval = (...given) => { const timer = every(...given); left.timers.add(timer); return timer; };
+    window.clearTimeout = (timer) => { left.timers.delete(timer); clear(timer); };
+    window.clearInterval = (timer) => { left.timers.delete(timer); stop(timer); };
+    window.fetch = (...given) => {
+        left.requests += 1;
+        const done = ask(...given);
+        done.catch(() => {}).finally(() => { left.requests -= 1; });
+        return done;
+    };
+}"""
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules(refuses=True), Rules(holds_streams=True)], ids=str)
+def test_an_abort_ends_everything(page: Page, proxy: HttpProxy, client: Client, rules: Rules) -> None:
+    """No timer, no request and no lock is left, whatever the client was doing; and the promise is kept."""
+    task_id = submitted(client)
+    page.add_init_script(f"({LEFT})()")
+    proxy.rules = rules
+    follower = Follower(page, proxy.url).follow([task_id])
+    status = "reconnecting" if rules.refuses else "polling" if rules.holds_streams else "live"
+    follower.awaits_status(status)
+    page.evaluate("window.stop.abort()")
+    eventually(lambda: expect(follower.told["finished"] is not None))
+    eventually(lambda: expect(page.evaluate("[window.left.timers.size, window.left.requests]") == [0, 0]))
+    locks = page.evaluate("navigator.locks.query().then(({ held, pending }) => held.length + pending.length)")
+    assert (0, 0) == (locks, proxy.streams)
+
+
+def test_it_works_where_tabs_cannot_share(page: Page, proxy: HttpProxy, client: Client, hand: Hand) -> None:
+    """On plain HTTP from another machine browsers have no locks, no channel between tabs and no `randomUUID`."""
+    page.add_init_script(
+        "for (const [owner, name] of [[Navigator.prototype, 'locks'], [Crypto.prototype, 'subtle'],"
+        " [Crypto.prototype, 'randomUUID'], [window, 'BroadcastChannel']])"
+        " Object.defineProperty(owner, name, { value: undefined });"
+    )
+    made = call(page, proxy.url, "return client.submit('work')")
+    follower = Follower(page, proxy.url).follow([made["id"]]).awaits(made["id"], "PENDING")
+    hand.run()
+    follower.awaits_end(client, made["id"])
+    (asked,) = [asked for asked in proxy.asked if asked.method == "POST"]
+    assert re.fullmatch("[0-9a-f]{32}", asked.headers["idempotency-key"])
+
+
+def test_the_client_knows_which_states_are_final(page: Page, served: Served) -> None:
+    """The one list that it keeps by itself is that of the state machine."""
+    open_empty(page, served.url)
+    assert sorted(FINAL) == page.evaluate("import('/static/client.js').then(({ FINAL }) => [...FINAL].sort())")

@@ -24,6 +24,7 @@ def create_app(settings: Settings | None = None, client: Client | None = None, *
     app.extensions["ghostless"] = Desk.over(client or Client(settings))
     guards.install(app, local_only=local_only)
     problems.install(app)
+    metrics.Traffic.install(app)
     for module in (tasks, events, artifacts, overview, health, metrics, openapi, static_files, pages):
         app.register_blueprint(module.routes)
     return app

@@ -129,6 +129,11 @@ class Hub:
         return self._subscribers
 
     @property
+    def age(self) -> float | None:
+        """Seconds since the slower of both feeds came round; None as long as nobody ever listened."""
+        return time.monotonic() - min(self._beats.values()) if self._beats else None
+
+    @property
     def alive(self) -> bool:
         """Whether both feeds still come round; true as long as nobody ever listened."""
         now = time.monotonic()

@@ -1,16 +1,18 @@
-"""The whole in numbers, for Prometheus."""
+"""The whole in numbers, for Prometheus: what Redis holds, and what the process that answers does."""
 
+import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import cast
 
-from flask import Blueprint, Response
+from flask import Blueprint, Flask, Response, current_app
 from flask.typing import ResponseReturnValue
 from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from ..jobs.reads import Reads
 from .access import Scope
-from .desk import desk
+from .desk import Desk, desk
 from .operations import Answer, operation
 
 routes = Blueprint("metrics", __name__)
@@ -28,18 +30,53 @@ _COUNTED = {
 @operation(Scope.READ, answers={200: Answer("text/plain", meaning="The numbers.")})
 def metrics() -> ResponseReturnValue:
     """Return what there is to count, in the text format of Prometheus."""
-    return Response(generate_latest(_Numbers(desk().client.reads)), content_type=CONTENT_TYPE_LATEST)
+    traffic = cast(Traffic, current_app.extensions["ghostless.traffic"])
+    return Response(generate_latest(_Numbers(desk(), traffic)), content_type=CONTENT_TYPE_LATEST)
+
+
+class Traffic:
+    """The requests that this process answered, by status."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._answered: Counter[str] = Counter()
+
+    @classmethod
+    def install(cls, app: Flask) -> None:
+        """Count what an application answers."""
+        app.extensions["ghostless.traffic"] = traffic = cls()
+        app.after_request(traffic.count)
+
+    def count(self, response: Response) -> Response:
+        """Count one answer; a stream counts when it begins."""
+        with self._lock:
+            self._answered[str(response.status_code)] += 1
+        return response
+
+    def metric(self) -> Metric:
+        """Return the numbers up to now."""
+        family = CounterMetricFamily(
+            "ghostless_http_requests", "Requests that this process answered.", labels=["status"]
+        )
+        with self._lock:
+            for status, number in sorted(self._answered.items()):
+                family.add_metric([status], number)
+        return family
 
 
 class _Numbers(Collector):
-    def __init__(self, reads: Reads) -> None:
-        self._reads = reads
+    def __init__(self, here: Desk, traffic: Traffic) -> None:
+        self._client, self._hub, self._traffic = here.client, here.hub, traffic
+        self._reads = here.client.reads
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family of numbers, read now."""
         yield from self._ledger()
         yield from self._queues()
         yield from self._watchdog()
+        yield from self._workers()
+        yield from self._listeners()
+        yield from self._process()
 
     def _ledger(self) -> Iterator[Metric]:
         ledger = self._reads.ledger()
@@ -65,6 +102,27 @@ class _Numbers(Collector):
         if trace:  # else it is absent, as nobody swept for a while
             age = (self._reads.now() - int(trace["swept_at"])) / 1000
             yield GaugeMetricFamily("ghostless_last_sweep_age_seconds", "Time since a watchdog swept.", value=age)
+
+    def _workers(self) -> Iterator[Metric]:
+        states = Counter(worker.state for worker in self._client.workers())
+        yield _by("state", "ghostless_workers", "Registered workers, ours and rq's, by what they do.", states)
+
+    def _listeners(self) -> Iterator[Metric]:
+        groups = {group.name: group for group in self._client.listeners.all()}
+        behind = {name: group.behind / 1000 for name, group in groups.items()}
+        parked = {name: group.parked for name, group in groups.items()}
+        missed = {name: group.missed for name, group in groups.items()}
+        yield _by("group", "ghostless_listener_behind_seconds", "Age of the oldest entry not looked at yet.", behind)
+        yield _by("group", "ghostless_listener_parked", "Entries whose handler failed for good.", parked)
+        yield _by("group", "ghostless_listener_missed", "Entries purged before they were handed out.", missed)
+
+    def _process(self) -> Iterator[Metric]:
+        yield self._traffic.metric()
+        open_now = "Streams and long polls that wait in this process."
+        yield GaugeMetricFamily("ghostless_http_listeners", open_now, value=self._hub.subscribers)
+        if (age := self._hub.age) is not None:
+            came_round = "Time since this process last came round to ask Redis what happened; over 90 it is dead."
+            yield GaugeMetricFamily("ghostless_hub_age_seconds", came_round, value=age)
 
 
 def _by(label: str, name: str, meaning: str, values: Mapping[str, float]) -> Metric:

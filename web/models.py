@@ -205,7 +205,7 @@ class EventsQuery(ResumeQuery):
 class NextQuery(Query):
     """Where a person goes on after signing in; the page itself reads it."""
 
-    next: Annotated[str, Field(max_length=2000, description="a path of this server")] | None = None
+    next: Annotated[Annotated[str, Field(max_length=2000)] | None, _said("a path of this server")] = None
 
 
 class NoQuery(Query):

@@ -18,7 +18,7 @@ from werkzeug.routing import Rule
 
 from . import described
 from .models import NoBody, NoQuery
-from .operations import Answer, Operation, View
+from .operations import UNCHANGED, Answer, Operation, View
 from .operations import operation as declared
 from .problems import PROBLEM
 from .views import Problem
@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 
 @routes.get("/openapi.json")
-@declared(None, headers=("If-None-Match",), answers={200: Answer(JSON, ("ETag",), "This document."), 304: None})
+@declared(None, headers=("If-None-Match",), answers={200: Answer(JSON, ("ETag",), "This document."), 304: UNCHANGED})
 def openapi() -> ResponseReturnValue:
     """Return this description."""
     rendered = current_app.extensions.setdefault("ghostless.openapi", _Rendered())

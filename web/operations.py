@@ -27,6 +27,10 @@ class Answer:
     meaning: str = ""  # else what the model says of itself
 
 
+UNCHANGED = Answer(None, ("ETag",), "The client has this version.")
+"""What If-None-Match is answered with (304)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One route's contract; without a scope it is open to everybody.

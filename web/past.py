@@ -114,7 +114,8 @@ class Past:
     def look(self, tasks: Sequence[str] = (), cursor: Cursor | None = None) -> Snapshot:
         """Return the history's shape and these tasks at one moment. Raises CorruptRecord."""
         here = to_text(cursor.at if cursor else ORIGIN)
-        with self._reading(), self.redis.pipeline(transaction=True) as pipeline:
+        # A full Redis refuses a MULTI. Where the history ends needs none: read after the epoch, it fits it or is newer.
+        with self._reading(), self.redis.pipeline(transaction=bool(tasks or cursor)) as pipeline:
             pipeline.get(self.keys.epoch)
             pipeline.xinfo_stream(self.keys.history)
             pipeline.xrange(self.keys.history, here, here)

@@ -19,7 +19,7 @@ from .desk import Desk, desk
 from .idempotency import idempotency_key
 from .models import ActionBody, ListQuery, SubmitBody, WaitQuery
 from .names import task_id
-from .operations import Answer, operation
+from .operations import UNCHANGED, Answer, operation
 from .problems import wrong_parameter
 from .views import ExplanationView, HistoryView, SubmittedView, TaskList, TaskView
 from .waiting import POLL_AFTER, applied_wait, wait_for_change
@@ -60,7 +60,7 @@ def submit(body: SubmitBody) -> ResponseReturnValue:
     Scope.READ,
     query=ListQuery,
     headers=("If-None-Match",),
-    answers={200: Answer(TaskList, ("ETag", "Link")), 304: None},
+    answers={200: Answer(TaskList, ("ETag", "Link")), 304: UNCHANGED},
 )
 def listing(query: ListQuery) -> ResponseReturnValue:
     """Return one page of tasks, the latest change first, with the cursor of the next page and of a stream."""
@@ -77,7 +77,7 @@ def listing(query: ListQuery) -> ResponseReturnValue:
     # Weak: a later place in the history alone is no other page.
     answer.set_etag(_page_version(page, newest.epoch), weak=True)
     if page.cursor:
-        following = query.model_dump(mode="json", exclude_unset=True) | {"cursor": page.cursor}
+        following: dict[str, Any] = query.model_dump(mode="json", exclude_unset=True) | {"cursor": page.cursor}
         answer.headers["Link"] = f'<{url_for("tasks.listing", **following)}>; rel="next"'
     return answer.make_conditional(request)
 
@@ -132,7 +132,7 @@ def _task_answer(here: Desk, task: Task, epoch: str) -> Response:
 
 
 @routes.get("/<given_id>/history")
-@operation(Scope.READ, headers=("If-None-Match",), answers={200: Answer(HistoryView, ("ETag",)), 304: None})
+@operation(Scope.READ, headers=("If-None-Match",), answers={200: Answer(HistoryView, ("ETag",)), 304: UNCHANGED})
 def history(given_id: str) -> ResponseReturnValue:
     """Return every move of a task, oldest first."""
     epoch = desk().epoch()

@@ -3,15 +3,17 @@
 from typing import Any
 
 import pytest
+import requests
 from flask.testing import FlaskClient
 from ghostless.jobs.client import Client
+from ghostless.jobs.groups import BEGINNING
 from ghostless.jobs.messages import Claim
 from ghostless.jobs.store import Store
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 from redis.connection import AbstractConnection
 from scripts.seeding import submission
-from web_tools import Hand, submitted
+from web_tools import Hand, Served, opened, submitted
 
 
 def numbers(web: FlaskClient) -> dict[str, float]:
@@ -82,3 +84,34 @@ def test_the_cost_does_not_follow_the_queues(
     assert found["ghostless_queue_oldest_pending_seconds/q19"] < 60
     assert trips[0] > 0
     assert trips[1] == trips[-1]
+
+
+def test_workers_and_listeners_are_counted(web: FlaskClient, client: Client, redis: Redis) -> None:
+    """How many workers do what; how far each group of listeners is."""
+    for name, state in (("w1", "busy"), ("w2", "idle"), ("w3", "idle")):
+        redis.sadd("rq:workers", f"rq:worker:{name}")
+        redis.hset(f"rq:worker:{name}", mapping={"state": state, "queues": "work"})
+    submitted(client)
+    client.listeners.create("mail", BEGINNING)
+    found = numbers(web)
+    assert (1, 2) == (found["ghostless_workers/busy"], found["ghostless_workers/idle"])
+    assert (0, 0) == (found["ghostless_listener_parked/mail"], found["ghostless_listener_missed/mail"])
+    assert 0 <= found["ghostless_listener_behind_seconds/mail"] < 60
+
+
+def test_the_process_tells_of_its_requests_and_listeners(served: Served, client: Client) -> None:
+    """Requests by status, errors and streams included; who listens now; when the hub last came round."""
+
+    def asked() -> dict[str, float]:
+        text = requests.get(f"{served.url}/metrics", timeout=5).text
+        families = text_string_to_metric_families(text)
+        return {"/".join([s.name, *s.labels.values()]): s.value for family in families for s in family.samples}
+
+    assert "ghostless_hub_age_seconds" not in asked()
+    task_id = submitted(client)
+    assert 404 == requests.get(f"{served.url}/api/tasks/nope", timeout=5).status_code
+    with opened(f"{served.url}/api/tasks/{task_id}/events"):
+        found = asked()
+        assert (1, 1) == (found["ghostless_http_listeners"], found["ghostless_http_requests_total/404"])
+        assert 2 == found["ghostless_http_requests_total/200"]
+        assert 0 <= found["ghostless_hub_age_seconds"] < 60

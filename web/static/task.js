@@ -11,14 +11,20 @@ const FACTS = [
   ["type", "Type"], ["queue", "Queue"], ["owner", "Owner"], ["attempt", "Attempt"], ["worker_id", "Worker"],
   ["failures", "Failures"], ["timeouts", "Timeouts"], ["losses", "Losses"], ["depends_on", "Depends on"],
 ];
+const CONNECTIONS = {
+  live: "live", polling: "polling", reconnecting: "reconnecting; what is shown may be old", ended: "ended",
+};
 const TIMES = [["submitted_at", "Submitted"], ["started_at", "Started"], ["due_at", "Due"], ["finished_at", "Ended"]];
 
 const base = document.body.dataset.base;
 const id = byId("task").dataset.id;
-const client = new Client({ base });
+const client = new Client({ base: `${base}/` });
 
 let since = 0;
-let reading = null;
+/** @type {Promise<void>} */
+let reading = Promise.resolve();
+let isAsked = false;
+let isFollowed = false;
 
 function showState(state, entered) {
   since = entered;
@@ -44,7 +50,7 @@ function showProgress(progress, message) {
 
 function showTask(task) {
   showState(task.state, task.entered_at);
-  byId("running").hidden = !["PROCESSING", "PAUSING", "CANCELLING"].includes(task.state) && task.progress === null;
+  byId("running").hidden = task.state === "SUCCESS" || (task.progress === null && task.state !== "PROCESSING");
   showProgress(task.progress, task.message);
   byId("ended").hidden = task.state !== "SUCCESS";
   byId("result").textContent = task.state === "SUCCESS" ? pretty(task.result) : "";
@@ -82,24 +88,26 @@ function showExplanation(explanation) {
 }
 
 async function showPictures() {
-  const place = `${base}/api/tasks/${id}/artifacts`;
-  const { artifacts } = await client.request("GET", `/api/tasks/${id}/artifacts`);
+  const { artifacts } = await client.artifacts(id);
   byId("pictures").replaceChildren(
-    ...artifacts.map(({ name, is_picture: isPicture }) => {
-      const source = `${place}/${encodeURIComponent(name)}`;
-      const inside = isPicture ? element("img", { src: source, alt: name, loading: "lazy" }) : name;
-      return element("a", { href: source }, inside);
+    ...artifacts.map(({ name, url, is_picture: isPicture }) => {
+      const inside = isPicture ? element("img", { src: url, alt: name }) : name;
+      return element("a", { href: url }, inside);
     }),
   );
 }
 
-/** Read everything anew; what is asked for meanwhile is read once more afterwards, never twice at once. */
+/** Read everything anew; however often it is asked for meanwhile, once more afterwards is enough. */
 function refresh() {
-  reading = (reading ?? Promise.resolve()).then(readAll).catch(tellFault);
+  if (!isAsked) {
+    isAsked = true;
+    reading = reading.then(readAll).catch(tellFault);
+  }
   return reading;
 }
 
 async function readAll() {
+  isAsked = false;
   const [task, history, explanation] = await Promise.all([
     client.get(id), client.history(id), client.explain(id),
   ]);
@@ -134,24 +142,48 @@ function addLine(text) {
 
 async function act(button) {
   button.disabled = true;
-  await client[button.dataset.action](id).then(refresh, async (error) => {
+  try {
+    await client[button.dataset.action](id);
+    follow();
+    await refresh();
+  } catch (error) {
     await refresh();
     tellFault(error);
-  });
+  }
+}
+
+/** Follow the task to its end; an operator's retry begins another life, so it may have several. */
+async function follow() {
+  if (isFollowed) return;
+  isFollowed = true;
+  try {
+    await client.watch([id], {
+      onTask: refresh,
+      onReset: refresh,
+      onProgress: ({ progress, message }) => showProgress(progress, message),
+      onLog: ({ line }) => addLine(line),
+      onConnection: ({ status }) => showConnection(status),
+    });
+    showConnection("ended");
+    await refresh();
+  } catch (error) {
+    tellFault(error);
+  } finally {
+    isFollowed = false;
+  }
+}
+
+function showConnection(status) {
+  byId("connection").dataset.kind = status;
+  byId("connection").textContent = CONNECTIONS[status];
 }
 
 for (const button of document.querySelectorAll("#actions button")) {
   button.addEventListener("click", () => act(button));
 }
-setInterval(showSince, 1000);
-await refresh();
-client.watch([id], {
-  onTask: refresh,
-  onReset: refresh,
-  onProgress: (progress) => showProgress(progress.progress, progress.message),
-  onLog: (line) => addLine(line.line),
-  onConnection: ({ kind }) => {
-    byId("connection").dataset.kind = kind;
-    byId("connection").textContent = kind;
-  },
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) follow(); // somebody else may have retried it meanwhile
 });
+setInterval(showSince, 1000);
+refresh();
+follow();

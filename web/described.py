@@ -23,6 +23,7 @@ without tokens serves this machine only, and asks nobody.
 PATH_PARAMETERS: Mapping[str, tuple[str, Schema, str]] = {
     "given_id": ("id", {"type": "string", "pattern": ID_PATTERN}, "The task's id."),
     "given_name": ("name", {"type": "string", "pattern": NAME_PATTERN}, "The queue's name."),
+    "file": ("file", {"type": "string"}, "A file of the pages or of the JavaScript client, such as `client.js`."),
     "file_name": ("name", {"type": "string", "maxLength": FILE_NAME_LIMIT}, "The file's name."),
     "action": ("action", {"type": "string"}, "What is to be done."),
 }

@@ -10,6 +10,7 @@ from .jobs.client import Client
 from .jobs.settings import Settings
 from .web import (
     access,
+    artifacts,
     bulk,
     confinement,
     cookies,
@@ -20,6 +21,7 @@ from .web import (
     metrics,
     openapi,
     overview,
+    pages,
     problems,
     publishing,
     sessions,
@@ -29,6 +31,11 @@ from .web import (
 )
 from .web.desk import Desk
 from .web.limits import Limits
+
+ROUTES = (
+    *(tasks, bulk, events, artifacts, deliveries, work, publishing, sessions, overview, health, metrics, openapi),
+    *(static_files, pages),
+)
 
 
 def create_app(
@@ -63,7 +70,7 @@ def create_app(
     confinement.install(app)
     cookies.install(app)
     metrics.Traffic.install(app)
-    for module in (tasks, bulk, deliveries, work, publishing, events, sessions, overview, health, metrics, openapi, static_files):
+    for module in ROUTES:
         app.register_blueprint(module.routes)
     if proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=proxies, x_proto=proxies)

@@ -3,7 +3,6 @@
 import hashlib
 import math
 import os
-import re
 import time
 import uuid
 from collections.abc import Generator, Iterator, Mapping
@@ -14,6 +13,7 @@ from typing import IO, Any, Final, SupportsFloat, TypedDict
 from ..lua import RESULTS_LIMIT
 from .attempt import Attempt
 from .errors import TooLarge
+from .names import FILE_NAME, FILE_NAME_LIMIT
 from .values import InvalidValue, cut, is_text, shown, to_json, type_name
 
 PROGRESS_INTERVAL: Final = 0.1
@@ -23,9 +23,7 @@ MESSAGE_LIMIT: Final = 64
 LINE_LIMIT: Final = 2048
 STAGE_LIMIT: Final = 64
 WHY_LIMIT: Final = 200
-NAME_LIMIT: Final = 200
 
-_FILE_NAME: Final = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 _CHUNK: Final = 1024 * 1024
 
 
@@ -159,8 +157,8 @@ def _fraction(value: object) -> float:
 
 
 def _check_file_name(name: str) -> None:
-    if not is_text(name, NAME_LIMIT) or not _FILE_NAME.fullmatch(name):
-        expected = f"a plain file name of at most {NAME_LIMIT} bytes, without separators or a leading dot"
+    if not is_text(name, FILE_NAME_LIMIT) or not FILE_NAME.fullmatch(name):
+        expected = f"a plain file name of at most {FILE_NAME_LIMIT} bytes, without separators or a leading dot"
         raise InvalidValue("artifact name", expected, shown(name))
 
 

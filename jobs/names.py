@@ -11,3 +11,9 @@ NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 OWNER_LIMIT: Final = 64
 """Most bytes of an owner's name, which is any printable text."""
+
+FILE_NAME: Final = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
+"""What an artifact may be called: nothing that leads elsewhere, and no leading dot."""
+
+FILE_NAME_LIMIT: Final = 200
+"""Most bytes of an artifact's name."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..jobs.names import FILE_NAME_LIMIT
 from .access import Scope
 from .models import ID_PATTERN, NAME_PATTERN
 
@@ -25,6 +26,8 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Schema, str]] = {
     "given_bulk": ("bulk", {"type": "string", "pattern": ID_PATTERN}, "The bulk action's id."),
     "delivery_id": ("delivery", {"type": "string"}, "The delivery's id."),
     "given_type": ("type", {"type": "string", "pattern": NAME_PATTERN}, "The task type's name."),
+    "file": ("file", {"type": "string"}, "A file of the pages or of the JavaScript client, such as `client.js`."),
+    "file_name": ("file_name", {"type": "string", "maxLength": FILE_NAME_LIMIT}, "The file's name."),
     "action": ("action", {"type": "string"}, "What is to be done."),
 }
 """By the name of a route's variable: its public name, its schema, and what it is."""

@@ -227,6 +227,12 @@ class SessionBody(Body):
     token: Annotated[str, Field(max_length=200)]
 
 
+class NextQuery(Query):
+    """Where a person goes on after signing in; the page itself reads it."""
+
+    next: Annotated[Annotated[str, Field(max_length=2000)] | None, _said("a path of this server")] = None
+
+
 class NoQuery(Query):
     """No parameter at all."""
 

@@ -8,7 +8,7 @@ from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import NotFound
 from werkzeug.security import safe_join
 
-from .operations import operation
+from .operations import Answer, operation
 
 FOLDER = Path(__file__).parent / "static"
 
@@ -18,11 +18,13 @@ TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 routes = Blueprint("static", __name__)
 
 
-@routes.get("/static/<path:name>")
-@operation(None)
-def static_file(name: str) -> ResponseReturnValue:
+@routes.get("/static/<path:file>")
+@operation(
+    None, headers=("If-None-Match",), answers={200: Answer("text/javascript", ("ETag",), "The file."), 304: None}
+)
+def static_file(file: str) -> ResponseReturnValue:
     """Return a file of the pages or of the JavaScript client; 304 when the browser has it as it is."""
-    kind, path = TYPES.get(name.rpartition(".")[2]), safe_join(str(FOLDER), name)
+    kind, path = TYPES.get(file.rpartition(".")[2]), safe_join(str(FOLDER), file)
     if kind is None or path is None or not os.path.isfile(path):
         raise NotFound
     answer = Response(Path(path).read_bytes(), mimetype=kind)

@@ -167,3 +167,18 @@ class ProbeView(Answer):
     """The answer of a probe that is content."""
 
     status: Literal["alive", "ready"]
+
+
+class ArtifactView(Answer):
+    """A file that a handler kept with `ctx.artifact`."""
+
+    name: str
+    size: Number
+    is_picture: Annotated[bool, Field(description="whether a browser may show it; else it is saved")]
+
+
+class ArtifactList(Answer):
+    """What a task's attempts kept, by name."""
+
+    task: TaskId
+    artifacts: list[ArtifactView]

@@ -66,7 +66,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
 
 FOLDERS = ("benchmarks", "examples", "jobs", "lua", "statemachine", "web")
 SOURCES = (
-    *("app.py", "lua/*.lua", "web/static/**/*.*", "*/py.typed", "jobs/cli/py.typed"),
+    *("app.py", "lua/*.lua", "web/static/**/*.*", "web/templates/*.html", "*/py.typed", "jobs/cli/py.typed"),
     *(f"{folder}/**/*.py" for folder in FOLDERS),
 )
 

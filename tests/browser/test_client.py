@@ -161,6 +161,7 @@ def test_a_task_that_is_not_there_ends_alone(
     store.purge()
     task_id = submitted(client)
     follower = Follower(page, served.url).follow([task_id, "none", purged]).awaits(task_id, "PENDING")
+    eventually(lambda: expect(len(follower.told["ends"]) >= 2))
     ends = sorted(follower.told["ends"], key=lambda end: end["status"])
     assert [
         {"id": "none", "state": None, "status": 404}, {"id": purged, "state": "SUCCESS", "status": 410},

@@ -242,7 +242,7 @@ def test_the_history_says_who_did_it(app: Flask, client: Client, ann: dict[str, 
 
 OF_TASK = {
     *("tasks.show", "tasks.history", "tasks.explain", "tasks.act", "events.task_events"),
-    *("deliveries.listing", "deliveries.redeliver"),
+    *("deliveries.listing", "deliveries.redeliver", "artifacts.artifacts", "artifacts.artifact"),
 }
 """Routes that name a task in their path: another owner's is as unknown as one that never was."""
 
@@ -251,6 +251,7 @@ OF_CALLER = {
     *("sessions.stream_token", "sessions.log_in", "sessions.log_out", "sessions.who"),
     *("bulk.begin", "bulk.listing", "bulk.show", "bulk.stop"),  # see test_bulk.py
     *("overview.types", "health.healthz", "health.readyz", "description.openapi"),
+    *("static.static_file", "pages.task", "pages.login", "pages.docs"),  # the same for everybody
 }
 """Routes that tell of nobody's tasks, or of the caller's own: each has a test below."""
 

@@ -25,8 +25,19 @@ from werkzeug.test import TestResponse
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 BULK = BulkRequest("cancel", BulkFilter(ids=("nothing",)), idempotency_key="key")
-NAMES = {"id": "t", "name": "work", "type": "work", "bulk": BULK.id_of_key(), "delivery": "1790000000000-0"}
-WITHOUT_REDIS = {"GET /healthz", "GET /openapi.json", "GET /api/session", "DELETE /api/session"}
+NAMES = {
+    "id": "t",
+    "name": "work",
+    "type": "work",
+    "bulk": BULK.id_of_key(),
+    "delivery": "1790000000000-0",
+    "file": "client.js",
+}
+NEEDS_A_FILE = "/api/tasks/{id}/artifacts/{file_name}"  # see test_artifacts.py
+WITHOUT_REDIS = {
+    *("GET /healthz", "GET /openapi.json", "GET /api/session", "DELETE /api/session"),
+    *("GET /docs", "GET /login", "GET /tasks/t", "GET /static/client.js"),
+}
 """What is answered whatever becomes of Redis."""
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +71,8 @@ class Asked:
 
 def requests() -> Iterator[Asked]:
     """Yield a request for each operation, and for each action of those that have some."""
-    for path, methods in document(create_app(Settings()))["paths"].items():
+    paths = document(create_app(Settings()))["paths"]
+    for path, methods in ((path, paths[path]) for path in paths if path != NEEDS_A_FILE):
         for method, operation in methods.items():
             parameters = {one["name"]: one["schema"] for one in operation.get("parameters", []) if one["in"] == "path"}
             for action in parameters.get("action", {}).get("enum", [""]):

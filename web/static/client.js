@@ -70,6 +70,38 @@ export class Client {
   }
 
   /**
+   * Return every move of a task, oldest first.
+   * @param {string} id
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<{task: string, entries: any[], cursor: string}>}
+   */
+  history(id, options) {
+    return this.#about(id, "history", options);
+  }
+
+  /**
+   * Say why a task is where it is, what happens next, and which actions are possible.
+   * @param {string} id
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<{state: string, why: string, next: string, evidence: string[], actions: string[]}>}
+   */
+  explain(id, options) {
+    return this.#about(id, "explain", options);
+  }
+
+  /**
+   * Return which files a task's handler kept.
+   * @param {string} id
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<{artifacts: {name: string, size: number, is_picture: boolean, url: string}[]}>}
+   */
+  async artifacts(id, options) {
+    const listed = await this.#about(id, "artifacts", options);
+    const urlOf = (/** @type {string} */ name) => `${this.#http.base}${pathOf(id)}/artifacts/${encodeURIComponent(name)}`;
+    return { artifacts: listed.artifacts.map((/** @type {any} */ one) => ({ ...one, url: urlOf(one.name) })) };
+  }
+
+  /**
    * Return one page of tasks, the latest change first; `next` is the cursor of the next page.
    * @param {Filter} [filter]
    * @param {{signal?: AbortSignal}} [options]
@@ -130,6 +162,16 @@ export class Client {
    */
   #act(id, action, { message, signal } = {}) {
     return this.#post(`${pathOf(id)}/${action}`, { message }, signal);
+  }
+
+  /**
+   * @param {string} id
+   * @param {string} what
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<any>}
+   */
+  #about(id, what, { signal } = {}) {
+    return this.#http.patiently(() => this.#http.json(`${pathOf(id)}/${what}`, { signal }), signal);
   }
 
   /**

@@ -1,0 +1,91 @@
+"""Routes of artifacts: what handlers kept with `ctx.artifact`, where this server can read that folder."""
+
+from pathlib import Path
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, send_from_directory
+from flask.typing import ResponseReturnValue
+
+from ..jobs.model import Task
+from ..jobs.names import FILE_NAME, FILE_NAME_LIMIT
+from ..jobs.values import is_text
+from .access import Scope
+from .confinement import task_seen
+from .desk import Desk, desk
+from .operations import Answer, operation
+from .problems import Refusal
+from .views import ArtifactList
+
+PICTURES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+}
+"""What a browser may show, by suffix. Everything else it must save: a page or an SVG picture could run scripts here."""
+
+SHOWN = 100
+"""Artifacts that one answer lists at most."""
+
+routes = Blueprint("artifacts", __name__, url_prefix="/api/tasks/<given_id>/artifacts")
+
+
+@routes.get("")
+@operation(Scope.READ, answers={200: ArtifactList})
+def artifacts(given_id: str) -> ResponseReturnValue:
+    """Return what a task's attempts kept, by name, with sizes in bytes.
+
+    Empty where the server does not share the folder of the workers (`GHOSTLESS_ARTIFACTS`).
+    """
+    folder = _folder(_task(given_id))
+    files = sorted(path for path in folder.iterdir() if _is_shown(path)) if folder.is_dir() else []
+    return jsonify(task=given_id, artifacts=[_view(path) for path in files[:SHOWN]])
+
+
+@routes.get("/<file_name>")
+@operation(Scope.READ, answers={200: Answer("application/octet-stream", (), "The file, or a picture.")})
+def artifact(given_id: str, file_name: str) -> ResponseReturnValue:
+    """Return the bytes of one artifact: pictures to be shown, everything else to be saved."""
+    folder = _folder(_task(given_id))
+    path = folder / file_name
+    if not _is_name(file_name) or not _is_shown(path):
+        raise Refusal(
+            404, "artifact-not-found", "No such artifact", f"{file_name[:100]!r} is not among what the task kept"
+        )
+    return _guarded(send_from_directory(folder, file_name, mimetype=_kind(path), as_attachment=not _is_picture(path)))
+
+
+def _task(given_id: str) -> Task:
+    return desk().client.get(task_seen(given_id))
+
+
+def _folder(task: Task) -> Path:
+    here: Desk = desk()
+    return Path(here.client.settings.artifacts).absolute() / task.id
+
+
+def _is_name(name: str) -> bool:
+    return FILE_NAME.fullmatch(name) is not None and is_text(name, FILE_NAME_LIMIT)
+
+
+def _is_shown(path: Path) -> bool:
+    # A name with a leading dot is a part that is still being written; a link could lead anywhere.
+    return not path.name.startswith(".") and path.is_file() and not path.is_symlink()
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in PICTURES
+
+
+def _kind(path: Path) -> str:
+    return PICTURES.get(path.suffix.lower(), "application/octet-stream")
+
+
+def _view(path: Path) -> dict[str, Any]:
+    return {"name": path.name, "size": path.stat().st_size, "is_picture": _is_picture(path)}
+
+
+def _guarded(answer: Response) -> Response:
+    answer.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    return answer

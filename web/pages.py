@@ -1,0 +1,59 @@
+"""Pages for people: shells without data, which ask the API for what they show, as any other client does."""
+
+import re
+
+from flask import Blueprint, Response, current_app, make_response, render_template
+from flask.typing import ResponseReturnValue
+
+from .models import ID_PATTERN, NextQuery
+from .openapi import document
+from .operations import Answer, operation
+
+PAGE_POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    ]
+)
+"""What a page may load and run: nothing but the files of this server, and no text that became code."""
+
+_PAGE = {200: Answer("text/html", (), "A page.")}
+
+routes = Blueprint("pages", __name__, template_folder="templates")
+
+
+@routes.get("/tasks/<given_id>")
+@operation(None, answers=_PAGE)
+def task(given_id: str) -> ResponseReturnValue:
+    """Show one task: where it is, how it got there, and what can be done."""
+    if not re.fullmatch(ID_PATTERN, given_id):
+        return page("missing.html", what=given_id[:100]), 404
+    return page("task.html", task_id=given_id)
+
+
+@routes.get("/login")
+@operation(None, query=NextQuery, answers=_PAGE)
+def login(query: NextQuery) -> ResponseReturnValue:
+    """Ask for a token, where the server demands one, and lead on to where the person came from."""
+    return page("login.html")
+
+
+@routes.get("/docs")
+@operation(None, answers=_PAGE)
+def docs() -> ResponseReturnValue:
+    """Show the description of the API to a person."""
+    return page("docs.html", document=document(current_app))
+
+
+def page(template: str, **values: object) -> Response:
+    """Return a page under the strict policy."""
+    answer = make_response(render_template(template, **values))
+    answer.headers["Content-Security-Policy"] = PAGE_POLICY
+    return answer

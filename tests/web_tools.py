@@ -8,8 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -144,16 +145,19 @@ def gunicorn(
     port: int = 0,
     constants: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
+    log: Path | None = None,
     **options: Any,
 ) -> Iterator[Served]:
     """Serve the way an installation does, in processes of its own; `limit` is a shell's command before it.
 
-    `constants` like {"sse.HEARTBEAT": 1} let a test's clocks run faster; `options` are those of `serve`.
+    `constants` like {"sse.HEARTBEAT": 1} let a test's clocks run faster; `options` are those of `serve`. What it logs
+    goes to `log`, if given.
     """
     port = port or free_port()
     environment = os.environ | {"GHOSTLESS_REDIS_URL": redis_url} | (environment or {})
     command = [*serving("127.0.0.1", port, workers), json.dumps(constants or {}), json.dumps(options)]
-    process = subprocess.Popen(["sh", "-c", f'{limit}; exec "$@"', "sh", *command], env=environment)
+    with log.open("w") if log else nullcontext() as errors:
+        process = subprocess.Popen(["sh", "-c", f'{limit}; exec "$@"', "sh", *command], env=environment, stderr=errors)
     try:
         until(lambda: answers(port) or process.poll() is not None, what="the server's start")
         assert process.poll() is None

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import requests
-from flask import Flask, g, request
+from flask import Flask
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.jobs.tokens import Scope
 from ghostless.web import frames, sse
-from ghostless.web.access import Caller, Scope
 from redis import Redis
 from web_tools import EventStream, Served, in_process, opened, publish, submitted, until
 
@@ -23,24 +23,15 @@ Serve = Callable[..., Served]
 
 @pytest.fixture
 def serve(redis: Redis, settings: Settings, store: Store) -> Iterator[Serve]:
-    """Serve with these settings; a request says who makes it, and for how long he may, in the query of a test."""
+    """Serve with these settings."""
     publish(store)
     with ExitStack() as running:
 
         def serve(proxies: int = 0, **wishes: Any) -> Served:
             app = create_app(client=Client(replace(settings, **wishes)), proxies=proxies)
-            app.before_request(believe)
             return running.enter_context(in_process(app))
 
         yield serve
-
-
-def believe() -> None:
-    """Take a request's word for who makes it."""
-    actor, seconds = request.headers.get("X-Test-Actor"), request.headers.get("X-Test-Seconds")
-    if actor:
-        expires_at = time.time() + float(seconds) if seconds else None
-        g.caller = Caller(actor, frozenset(Scope), expires_at=expires_at)
 
 
 def counted(served: Served) -> int:
@@ -50,10 +41,10 @@ def counted(served: Served) -> int:
 
 
 class Asking(EventStream):
-    """A stream that says who asks for it."""
+    """A stream of one who shows a token."""
 
-    def __init__(self, url: str, last_event_id: str | None = None, **said: str) -> None:
-        super().__init__(url, last_event_id, headers={f"X-Test-{name}": value for name, value in said.items()})
+    def __init__(self, url: str, token: str) -> None:
+        super().__init__(url, headers={"Authorization": f"Bearer {token}"})
 
 
 # How many
@@ -103,12 +94,14 @@ def test_a_token_holds_so_many_streams_wherever_it_comes_from(serve: Serve, clie
     """Each token has its own share, and who needs no token is bounded by his address alone."""
     served = serve(streams_per_token=2)
     url = f"{served.url}/api/tasks/{submitted(client)}/events"
+    # Of one name: another team may have chosen the same.
+    one, other = (client.tokens.add("ci", [Scope.READ])[0] for _ in range(2))
     with ExitStack() as held:
-        for actor in ("token:a", "token:a", "token:b"):
-            assert held.enter_context(Asking(url, Actor=actor)).next()
-        assert is_refused(Asking(url, Actor="token:a"))
-        assert held.enter_context(Asking(url, Actor="token:b")).next()
-        assert is_refused(Asking(url, Actor="token:b"))
+        for token in (one, one, other):
+            assert held.enter_context(Asking(url, token)).next()
+        assert is_refused(Asking(url, one))
+        assert held.enter_context(Asking(url, other)).next()
+        assert is_refused(Asking(url, other))
         for _ in range(3):
             held.enter_context(opened(url))
 
@@ -152,7 +145,8 @@ def test_a_stream_does_not_outlive_its_token(serve: Serve, client: Client) -> No
     """It ends with the token, and who comes back must show one that holds."""
     served = serve()
     url = f"{served.url}/api/tasks/{submitted(client)}/events"
-    with Asking(url, Actor="token:a", Seconds="0.4") as stream, Asking(url, Actor="token:b", Seconds="600") as other:
+    short, long = (client.tokens.add("ci", [Scope.READ], seconds=seconds)[0] for seconds in (1, 600))
+    with Asking(url, short) as stream, Asking(url, long) as other:
         assert stream.next()
         assert other.next()
         stream.retry = None

@@ -21,6 +21,9 @@ SILENT = "silent"
 LOADING, DRAINING = "loading", "draining"
 """States that rq does not know: no horse is ready yet; told to stop, and perhaps still with a task."""
 
+MOST_REMOTE = 10_000
+"""Workers over HTTP that are read at most, the latest heard of first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -113,7 +116,7 @@ def members(redis: Redis, keys: Keys) -> list[Member]:
     prefix = BaseWorker.redis_worker_namespace_prefix
     with translated(), redis.pipeline(transaction=False) as pipeline:
         pipeline.smembers(REDIS_WORKER_KEYS)
-        pipeline.zrange(keys.http_workers, 0, -1)
+        pipeline.zrevrangebyscore(keys.http_workers, "+inf", "-inf", start=0, num=MOST_REMOTE)
         registered, remote = cast("tuple[set[str], list[str]]", pipeline.execute())
         pipeline.time()
         for key in registered:

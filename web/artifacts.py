@@ -1,5 +1,6 @@
 """Routes of artifacts: what handlers kept with `ctx.artifact`, where this server can read that folder."""
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,12 @@ def artifacts(given_id: str) -> ResponseReturnValue:
     Empty where the server does not share the folder of the workers (`GHOSTLESS_ARTIFACTS`).
     """
     folder = _folder(_task(given_id))
-    files = sorted(path for path in folder.iterdir() if _is_shown(path)) if folder.is_dir() else []
-    return jsonify(task=given_id, artifacts=[_view(path) for path in files[:SHOWN]])
+    try:
+        paths = sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        paths = []
+    views = islice(filter(None, map(_view, paths)), SHOWN)
+    return jsonify(task=given_id, artifacts=list(views))
 
 
 @routes.get("/<file_name>")
@@ -82,8 +87,13 @@ def _kind(path: Path) -> str:
     return PICTURES.get(path.suffix.lower(), "application/octet-stream")
 
 
-def _view(path: Path) -> dict[str, Any]:
-    return {"name": path.name, "size": path.stat().st_size, "is_picture": _is_picture(path)}
+def _view(path: Path) -> dict[str, Any] | None:
+    """Return what a listing says of a file; None for what is not shown, or was removed meanwhile."""
+    try:
+        size = path.lstat().st_size
+    except FileNotFoundError:
+        return None
+    return {"name": path.name, "size": size, "is_picture": _is_picture(path)} if _is_shown(path) else None
 
 
 def _guarded(answer: Response) -> Response:

@@ -149,8 +149,6 @@ class RecordView(Answer):
     task_id: str | None
     attempt: int | None
     since: Annotated[int | None, Field(description="when the attempt began")]
-    stopping: Annotated[str, Field(description="why the attempt was asked to stop, else empty")]
-    kill_at: Annotated[int | None, Field(description="when its process is killed then")]
     lease_age: Annotated[int | None, Field(description="since the lease was last renewed, ms")]
     stopping: Annotated[str, Field(description="why the attempt was asked to stop; empty while it may run on")]
     kill_at: Annotated[int | None, Field(description="when its process is killed, if it does not stop before")]

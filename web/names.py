@@ -27,7 +27,7 @@ def type_name(given: str) -> str:
 
 
 def _checked(name: str, given: str, pattern: str) -> str:
-    if re.fullmatch(pattern, given) and not given.endswith("\n"):
+    if re.fullmatch(pattern, given):
         return given
     detail = f"{name}: expected text matching {pattern}"
     raise Refusal(404, f"invalid-{name}", "Nothing has this name", detail, [{"parameter": name, "detail": detail}])

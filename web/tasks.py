@@ -10,7 +10,6 @@ from flask.typing import ResponseReturnValue
 
 from ..jobs.errors import InvalidTask
 from ..jobs.listing import Filter, Page
-from ..jobs.messages import Answer as Answered
 from ..jobs.model import Task
 from ..jobs.reads import Damaged
 from ..jobs.submission import Request
@@ -18,7 +17,7 @@ from ..statemachine import State
 from .access import Scope, caller
 from .confinement import cursor_read, cursor_shown, task_seen
 from .cursors import ORIGIN, to_text
-from .desk import Desk, desk
+from .desk import desk, shown
 from .idempotency import idempotency_key
 from .models import ActionBody, ListQuery, SubmitBody, WaitQuery
 from .operations import UNCHANGED, Answer, operation
@@ -84,7 +83,7 @@ def listing(query: ListQuery) -> ResponseReturnValue:
         page = here.client.list(Filter(query.state, query.type, query.queue, owner), limit=query.limit, cursor=cursor)
     except InvalidTask as error:
         raise wrong_parameter(error.faults) from error
-    answer = jsonify(_page_view(here, page, newest.epoch) | {"last_event_id": str(newest)})
+    answer = jsonify(_page_view(page, newest.epoch) | {"last_event_id": str(newest)})
     # Weak: a later place in the history alone is no other page.
     answer.set_etag(_page_version(page, newest.epoch), weak=True)
     if page.cursor:
@@ -95,17 +94,16 @@ def listing(query: ListQuery) -> ResponseReturnValue:
     return answer.make_conditional(request)
 
 
-def _page_view(here: Desk, page: Page, epoch: str) -> dict[str, Any]:
+def _page_view(page: Page, epoch: str) -> dict[str, Any]:
     tasks = [
-        {"id": task.id, "damaged": True} if isinstance(task, Damaged) else here.shown(task, epoch)
-        for task in page.tasks
+        {"id": task.id, "damaged": True} if isinstance(task, Damaged) else shown(task, epoch) for task in page.tasks
     ]
     return {"tasks": tasks, "next": cursor_shown(page.cursor)}
 
 
 def _page_version(page: Page, epoch: str) -> str:
-    shown = [task.id if isinstance(task, Damaged) else f"{task.id}.{task.version}" for task in page.tasks]
-    return hashlib.blake2b(" ".join([epoch, *shown, page.cursor or ""]).encode(), digest_size=12).hexdigest()
+    versions = [task.id if isinstance(task, Damaged) else f"{task.id}.{task.version}" for task in page.tasks]
+    return hashlib.blake2b(" ".join([epoch, *versions, page.cursor or ""]).encode(), digest_size=12).hexdigest()
 
 
 @routes.get("/<given_id>")
@@ -127,7 +125,7 @@ def show(given_id: str, query: WaitQuery) -> ResponseReturnValue:
     task = wait_for_change(here, task_seen(given_id), _knows_version(), wait or 0)
     caller().confirm()
     caller().check(task)
-    answer = _task_answer(here, task, epoch)
+    answer = _task_answer(task, epoch)
     if wait is not None:
         answer.headers["Preference-Applied"] = f"wait={wait}"
     elif not task.is_final:
@@ -141,8 +139,8 @@ def _knows_version() -> Callable[[Task], bool] | None:
     return (lambda task: known.contains_weak(task.version)) if known else None
 
 
-def _task_answer(here: Desk, task: Task, epoch: str) -> Response:
-    answer = jsonify(here.shown(task, epoch))
+def _task_answer(task: Task, epoch: str) -> Response:
+    answer = jsonify(shown(task, epoch))
     answer.set_etag(task.version)
     return answer
 
@@ -185,16 +183,12 @@ def explain(given_id: str) -> ResponseReturnValue:
 def act(given_id: str, action: str, body: ActionBody) -> ResponseReturnValue:
     """Cancel, pause, resume or retry: 200 when that is done or was so already, 202 when the worker has to confirm."""
     here = desk()
-    _ask(here, action)(task_seen(given_id), actor=caller().actor, message=body.message)
+    ask: Callable[..., object] = getattr(here.client, action)  # each action is one of its methods
+    ask(task_seen(given_id), actor=caller().actor, message=body.message)
     epoch = here.epoch()
     task = here.client.get(given_id)
-    answer = _task_answer(here, task, epoch)
+    answer = _task_answer(task, epoch)
     if task.state not in UNCONFIRMED:
         return answer, 200
     answer.headers["Retry-After"] = str(POLL_AFTER)
     return answer, 202
-
-
-def _ask(here: Desk, action: str) -> Callable[..., Answered]:
-    client = here.client
-    return {"cancel": client.cancel, "pause": client.pause, "resume": client.resume, "retry": client.retry}[action]

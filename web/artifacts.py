@@ -13,7 +13,7 @@ from ..jobs.values import is_text
 from .access import Scope
 from .confinement import task_seen
 from .desk import Desk, desk
-from .operations import Answer, operation
+from .operations import Reply, operation
 from .problems import Refusal
 from .views import ArtifactList
 
@@ -49,7 +49,7 @@ def artifacts(given_id: str) -> ResponseReturnValue:
 
 
 @routes.get("/<file_name>")
-@operation(Scope.READ, answers={200: Answer("application/octet-stream", (), "The file, or a picture.")})
+@operation(Scope.READ, answers={200: Reply("application/octet-stream", (), "The file, or a picture.")})
 def artifact(given_id: str, file_name: str) -> ResponseReturnValue:
     """Return the bytes of one artifact: pictures to be shown, everything else to be saved."""
     folder = _folder(_task(given_id))

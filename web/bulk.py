@@ -14,7 +14,7 @@ from .bulk_views import BegunOrCount, BegunView, BulkList, BulkView
 from .desk import desk
 from .idempotency import idempotency_key
 from .names import bulk_id
-from .operations import Answer, operation
+from .operations import Reply, operation
 
 LOOK_AGAIN = 1
 """Seconds after which it is worth while to look again how far a bulk action is."""
@@ -28,8 +28,8 @@ routes = Blueprint("bulk", __name__, url_prefix="/api")
     body=BulkBody,
     headers=("Idempotency-Key",),
     answers={
-        202: Answer(BegunView, ("Location", "Retry-After"), "It was accepted."),
-        200: Answer(
+        202: Reply(BegunView, ("Location", "Retry-After"), "It was accepted."),
+        200: Reply(
             BegunOrCount,
             ("Location", "Retry-After"),
             "It was begun before, with the same Idempotency-Key; or it was a dry run.",
@@ -66,7 +66,7 @@ def _view(found: BulkAction | Damaged) -> dict[str, Any]:
 
 
 @routes.get("/bulk/<given_bulk>")
-@operation(Scope.READ, answers={200: Answer(BulkView, ("Retry-After",))})
+@operation(Scope.READ, answers={200: Reply(BulkView, ("Retry-After",))})
 def show(given_bulk: str) -> ResponseReturnValue:
     """Return a bulk action: how far it is, what it did, and the first tasks that it could not move, with the reason."""
     found = desk().client.bulk.get(bulk_id(given_bulk), caller().owner)

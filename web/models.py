@@ -56,7 +56,7 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def _moment(value: object) -> float | None:
+def _given_time(value: object) -> float | None:
     """Read seconds since 1970, or ISO 8601 with a zone."""
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
@@ -95,9 +95,9 @@ class Within:
         return {"anyOf": [number, *none, {"type": "null"}]}
 
 
-Moment = Annotated[
+GivenTime = Annotated[
     float | None,
-    BeforeValidator(_moment),
+    BeforeValidator(_given_time),
     Within(bounds.MOMENT),
     WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}, {"type": "null"}]}),
 ]
@@ -121,7 +121,7 @@ class SubmitBody(Body):
     queue: Annotated[str | None, _said("another queue than the type's", pattern=NAME_PATTERN)] = None
     id: Annotated[str | None, _said("the task's id; made up when it is left out", pattern=ID_PATTERN)] = None
     delay: Annotated[Any, Within(bounds.WAIT), _said("seconds to wait before it may start")] = None
-    run_at: Annotated[Moment, _said("instead of a delay: seconds since 1970, or ISO 8601 with a zone")] = None
+    run_at: Annotated[GivenTime, _said("instead of a delay: seconds since 1970, or ISO 8601 with a zone")] = None
     timeout: Annotated[Any, Within(bounds.TIMEOUT), _said("longest run of one attempt, seconds")] = None
     stall_timeout: Annotated[
         Any, Within(bounds.CLOCK), _said("longest silence between two reports of progress, seconds; 0: any")

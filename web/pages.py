@@ -6,7 +6,7 @@ from flask.typing import ResponseReturnValue
 from .models import NextQuery
 from .names import task_id
 from .openapi import document
-from .operations import Answer, operation
+from .operations import Reply, operation
 from .problems import Refusal
 
 PAGE_POLICY = "; ".join(
@@ -24,7 +24,7 @@ PAGE_POLICY = "; ".join(
 )
 """What a page may load and run: nothing but the files of this server, and no text that became code."""
 
-_PAGE = {200: Answer("text/html", (), "A page.")}
+_PAGE = {200: Reply("text/html", (), "A page.")}
 
 routes = Blueprint("pages", __name__, template_folder="templates")
 

@@ -20,7 +20,7 @@ from .cursors import ORIGIN, to_text
 from .desk import desk, shown
 from .idempotency import idempotency_key
 from .models import ActionBody, ListQuery, SubmitBody, WaitQuery
-from .operations import UNCHANGED, Answer, operation
+from .operations import UNCHANGED, Reply, operation
 from .problems import Refusal, wrong_parameter
 from .views import ExplanationView, HistoryView, SubmittedView, TaskList, TaskView
 from .waiting import POLL_AFTER, applied_wait, wait_for_change
@@ -37,8 +37,8 @@ routes = Blueprint("tasks", __name__, url_prefix="/api/tasks")
     body=SubmitBody,
     headers=("Idempotency-Key",),
     answers={
-        202: Answer(SubmittedView, ("Location", "Retry-After"), "The task was accepted."),
-        200: Answer(SubmittedView, ("Location",), "It existed already: the same request was sent before."),
+        202: Reply(SubmittedView, ("Location", "Retry-After"), "The task was accepted."),
+        200: Reply(SubmittedView, ("Location",), "It existed already: the same request was sent before."),
     },
     problems=(409,),
 )
@@ -71,7 +71,7 @@ def _of_caller(wish: Request) -> Request:
     Scope.READ,
     query=ListQuery,
     headers=("If-None-Match",),
-    answers={200: Answer(TaskList, ("ETag", "Link")), 304: UNCHANGED},
+    answers={200: Reply(TaskList, ("ETag", "Link")), 304: UNCHANGED},
 )
 def listing(query: ListQuery) -> ResponseReturnValue:
     """Return one page of tasks, the latest change first, with the cursor of the next page and of a stream."""
@@ -113,8 +113,8 @@ def _page_version(page: Page, epoch: str) -> str:
     streams=True,
     headers=("If-None-Match", "Prefer"),
     answers={
-        200: Answer(TaskView, ("ETag", "Retry-After", "Preference-Applied")),
-        304: Answer(None, ("ETag", "Retry-After", "Preference-Applied"), "The client has this version."),
+        200: Reply(TaskView, ("ETag", "Retry-After", "Preference-Applied")),
+        304: Reply(None, ("ETag", "Retry-After", "Preference-Applied"), "The client has this version."),
     },
 )
 def show(given_id: str, query: WaitQuery) -> ResponseReturnValue:
@@ -150,7 +150,7 @@ def _task_answer(task: Task, epoch: str) -> Response:
     Scope.READ,
     streams=True,
     headers=("If-None-Match",),
-    answers={200: Answer(HistoryView, ("ETag",)), 304: UNCHANGED},
+    answers={200: Reply(HistoryView, ("ETag",)), 304: UNCHANGED},
 )
 def history(given_id: str) -> ResponseReturnValue:
     """Return every move of a task, oldest first."""
@@ -175,8 +175,8 @@ def explain(given_id: str) -> ResponseReturnValue:
     Scope.OPERATE,
     body=ActionBody,
     answers={
-        200: Answer(TaskView, ("ETag",), "It is done, or was so already."),
-        202: Answer(TaskView, ("ETag", "Retry-After"), "The task's worker was asked, and has to confirm."),
+        200: Reply(TaskView, ("ETag",), "It is done, or was so already."),
+        202: Reply(TaskView, ("ETag", "Retry-After"), "The task's worker was asked, and has to confirm."),
     },
     problems=(409,),
 )

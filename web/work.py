@@ -22,8 +22,7 @@ from .access import Scope
 from .desk import desk
 from .models import WaitQuery
 from .names import queue_name, task_id
-from .operations import Answer as Told
-from .operations import operation
+from .operations import Reply, operation
 from .peers import Peer
 from .problems import pointer, wrong_body
 from .waiting import applied_wait
@@ -59,7 +58,7 @@ routes = Blueprint("work", __name__, url_prefix="/api")
 @routes.post("/queues/<given_name>/claim")
 @operation(
     Scope.WORK, query=WaitQuery, body=ClaimBody, headers=("Prefer",), problems=(409,),
-    answers={200: Told(ClaimView, ("Preference-Applied",)), 204: Told(None, ("Preference-Applied",), "No task came.")},
+    answers={200: Reply(ClaimView, ("Preference-Applied",)), 204: Reply(None, ("Preference-Applied",), "No task came.")},
 )  # fmt: skip
 def claim(given_name: str, query: WaitQuery, body: ClaimBody) -> ResponseReturnValue:
     """Start the next task of a queue for a worker: 200 with the task, 204 when none came within the wait.

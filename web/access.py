@@ -7,7 +7,7 @@ from flask import Flask, Request, current_app, g, request
 
 from ..jobs.errors import TaskNotFound
 from ..jobs.model import Task
-from ..jobs.tokens import Scope
+from ..jobs.tokens import PREFIX, Scope
 from . import credentials
 from .cookies import session_of
 from .credentials import NOBODY, Credential
@@ -118,7 +118,7 @@ def caller() -> Caller:
 def _shown(asked: Request, keyring: Keyring) -> Credential:
     credential = _given(asked, keyring)
     if credential.token is None and current_app.config[_DEMANDED]:
-        raise credentials.unauthorized("This needs a token: `Authorization: Bearer gl_…`.")
+        raise credentials.unauthorized(f"This needs a token: `Authorization: Bearer {PREFIX}…`.")
     return credential
 
 

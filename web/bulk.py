@@ -8,6 +8,7 @@ from flask.typing import ResponseReturnValue
 
 from ..jobs.bulk import BulkAction
 from ..jobs.reads import Damaged
+from ..statemachine import ACTIONS
 from .access import Scope, caller
 from .bulk_models import BulkBody, BulkListQuery
 from .bulk_views import BegunOrCount, BegunView, BulkList, BulkView
@@ -22,7 +23,7 @@ LOOK_AGAIN = 1
 routes = Blueprint("bulk", __name__, url_prefix="/api")
 
 
-@routes.post("/tasks/bulk/<any(cancel, pause, resume, retry):action>")
+@routes.post(f"/tasks/bulk/<any({', '.join(ACTIONS)}):action>")
 @operation(
     Scope.OPERATE,
     body=BulkBody,
@@ -79,7 +80,7 @@ def _to_poll(answer: Response) -> Response:
     return answer
 
 
-@routes.post("/bulk/<given_bulk>/cancel")
+@routes.post("/bulk/<given_bulk>/stop")
 @operation(Scope.OPERATE, answers={200: BulkView})
 def stop(given_bulk: str) -> ResponseReturnValue:
     """End a bulk action that still runs, and return it; what it has done stays done."""

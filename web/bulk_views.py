@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, RootModel
 
 from .models import ID_PATTERN, StoredState
-from .views import Number, TaskId, Timestamp, View
+from .views import ActionName, Number, TaskId, Timestamp, View
 
 BulkId = Annotated[str, Field(description="the bulk action's id", pattern=ID_PATTERN)]
 
@@ -55,8 +55,8 @@ class BulkView(View):
     """How far a bulk action is, and what it did."""
 
     id: BulkId
-    action: Literal["cancel", "pause", "resume", "retry"]
-    state: Literal["running", "done", "cancelled"]
+    action: ActionName
+    state: Literal["running", "done", "stopped"]
     filter: BulkFilterView
     number_of_ids: Annotated[Number, Field(description="tasks that the filter names")]
     limit: Annotated[Number, Field(description="tasks that it moves at most")]

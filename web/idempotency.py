@@ -2,10 +2,8 @@
 
 import re
 
+from ..jobs.names import KEY_LIMIT
 from .problems import Refusal
-
-KEY_LIMIT = 255
-"""Characters of a key, without its quotes."""
 
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _BARE = re.compile(r"[!#-~]+")

@@ -22,8 +22,11 @@ from werkzeug.exceptions import RequestEntityTooLarge
 
 from ..jobs import bounds
 from ..jobs.listing import PAGE_LIMIT
-from ..jobs.names import ID, NAME
+from ..jobs.names import ID, MESSAGE_LIMIT, NAME, OWNER_LIMIT
+from ..jobs.receivers import URL_LIMIT
 from ..jobs.submission import MOST_DEPENDENCIES, Request
+from ..jobs.tokens import PREFIX
+from ..jobs.values import text_fault
 from ..statemachine import STORED, State
 from .bodies import parse_json
 from .guards import BODY_LIMIT
@@ -35,6 +38,8 @@ WAIT_LIMIT = 60
 
 ID_PATTERN = f"^{ID.pattern}$"
 NAME_PATTERN = f"^{NAME.pattern}$"
+
+OWNER_SAID = f"1 to {OWNER_LIMIT} bytes of printable text"
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -130,10 +135,10 @@ class SubmitBody(Body):
     depends_on: Annotated[
         list[str], _said("ids of tasks that must end in SUCCESS first; they must exist", maxItems=MOST_DEPENDENCIES)
     ] = []
-    owner: Annotated[str | None, _said("whose task it is, 1 to 64 bytes of printable text", maxLength=64)] = None
+    owner: Annotated[str | None, _said(f"whose task it is, {OWNER_SAID}", maxLength=OWNER_LIMIT)] = None
     metadata: Annotated[Any, _said("the submitter's own data, any JSON of at most 1 MiB")] = None
     callback_url: Annotated[
-        str | None, _said("where the end is told, https:// (`docs/callbacks.md`)", maxLength=2000)
+        str | None, _said("where the end is told, https:// (`docs/callbacks.md`)", maxLength=URL_LIMIT)
     ] = None
 
     def request(self, idempotency_key: str | None) -> Request:
@@ -146,7 +151,7 @@ class ActionBody(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"message": "the customer changed his mind"}, {}]})
 
-    message: Annotated[str, Field(max_length=2000, description="why, for the history")] = ""
+    message: Annotated[str, Field(description=f"why, for the history: {MESSAGE_LIMIT} bytes of it are kept")] = ""
 
 
 class NoBody(Body):
@@ -159,9 +164,15 @@ def _stored(state: State) -> State:
     return state
 
 
+def _owner(value: str) -> str:
+    if wrong := text_fault(value, OWNER_LIMIT):
+        raise ValueError(wrong)
+    return value
+
+
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-Owner = Annotated[str, Field(min_length=1, max_length=64)]
+Owner = Annotated[str, AfterValidator(_owner), _said(OWNER_SAID, minLength=1, maxLength=OWNER_LIMIT)]
 StoredState = Annotated[
     State, AfterValidator(_stored), WithJsonSchema({"type": "string", "enum": [str(state) for state in STORED]})
 ]
@@ -222,7 +233,7 @@ class StreamTokenBody(Body):
 class SessionBody(Body):
     """The token for which a session stands."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"token": f"gl_0123456789ab_{'A' * 43}"}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"token": f"{PREFIX}0123456789ab_{'A' * 43}"}]})
 
     token: Annotated[str, Field(max_length=200)]
 

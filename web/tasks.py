@@ -13,7 +13,7 @@ from ..jobs.listing import Filter, Page
 from ..jobs.model import Task
 from ..jobs.reads import Damaged
 from ..jobs.submission import Request
-from ..statemachine import State
+from ..statemachine import ACTIONS, State
 from .access import Scope, caller
 from .confinement import cursor_read, cursor_shown, task_seen
 from .cursors import ORIGIN, to_text
@@ -170,7 +170,7 @@ def explain(given_id: str) -> ResponseReturnValue:
     return jsonify(desk().client.explain(task_seen(given_id)).to_dict())
 
 
-@routes.post("/<given_id>/<any(cancel, pause, resume, retry):action>")
+@routes.post(f"/<given_id>/<any({', '.join(ACTIONS)}):action>")
 @operation(
     Scope.OPERATE,
     body=ActionBody,

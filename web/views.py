@@ -5,11 +5,12 @@ All times are ms since 1970 by Redis' clock, spans are ms and sizes bytes, unles
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
-from ..statemachine import Event, Reason, State
+from ..statemachine import ACTIONS, Event, Reason, State
 from .models import ID_PATTERN, StoredState
 
+ActionName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(ACTIONS)})]
 Number = Annotated[int, Field(ge=0)]
 Timestamp = Annotated[int, Field(description="ms since 1970, by Redis' clock", examples=[1_790_000_000_000])]
 TaskId = Annotated[str, Field(description="the task's id", pattern=ID_PATTERN, examples=["film-7"])]
@@ -155,9 +156,7 @@ class ExplanationView(View):
     next: Annotated[str, Field(description="what happens next")]
     next_at: Annotated[int | None, Field(description="when, where that is known: ms since 1970")]
     evidence: Annotated[list[str], Field(description="what this was concluded from")]
-    actions: Annotated[
-        list[Literal["cancel", "pause", "resume", "retry"]], Field(description="what a person can do now")
-    ]
+    actions: Annotated[list[ActionName], Field(description="what a person can do now")]
 
 
 # The whole

@@ -12,8 +12,9 @@ from ..jobs.beats import heartbeat_many
 from ..jobs.context import LINE_LIMIT
 from ..jobs.context import MESSAGE_LIMIT as PROGRESS_LIMIT
 from ..jobs.errors import CorruptRecord, IllegalMove, StaleAttempt, TaskNotFound
-from ..jobs.failure import ERROR_LIMIT, MESSAGE_LIMIT
+from ..jobs.failure import ERROR_LIMIT
 from ..jobs.messages import Answer, Claim, Claimed, Ending, Held
+from ..jobs.names import MESSAGE_LIMIT
 from ..jobs.settings import Settings
 from ..jobs.store import Store
 from ..jobs.values import InvalidValue, cut, cut_middle, to_json
@@ -58,7 +59,10 @@ routes = Blueprint("work", __name__, url_prefix="/api")
 @routes.post("/queues/<given_name>/claim")
 @operation(
     Scope.WORK, query=WaitQuery, body=ClaimBody, headers=("Prefer",), problems=(409,),
-    answers={200: Reply(ClaimView, ("Preference-Applied",)), 204: Reply(None, ("Preference-Applied",), "No task came.")},
+    answers={
+        200: Reply(ClaimView, ("Preference-Applied",)),
+        204: Reply(None, ("Preference-Applied",), "No task came."),
+    },
 )  # fmt: skip
 def claim(given_name: str, query: WaitQuery, body: ClaimBody) -> ResponseReturnValue:
     """Start the next task of a queue for a worker: 200 with the task, 204 when none came within the wait.

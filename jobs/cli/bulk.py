@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..bulk import ACTIONS, COUNTS, LIMIT, USUAL_LIMIT, BulkAction, BulkFilter, BulkRequest
+from ...statemachine import ACTIONS
+from ..bulk import COUNTS, LIMIT, USUAL_LIMIT, BulkAction, BulkFilter, BulkRequest
 from ..bulk_actions import BulkActions, Count
 from ..listing import PAGE_LIMIT
 from ..reads import Damaged

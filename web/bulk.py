@@ -7,6 +7,7 @@ from flask import Blueprint, Response, jsonify, request, url_for
 from flask.typing import ResponseReturnValue
 
 from ..jobs.bulk import BulkAction
+from ..jobs.model import damaged_view
 from ..jobs.reads import Damaged
 from ..statemachine import ACTIONS
 from .access import Scope, caller
@@ -63,7 +64,7 @@ def listing(query: BulkListQuery) -> ResponseReturnValue:
 
 
 def _view(found: BulkAction | Damaged) -> dict[str, Any]:
-    return {"id": found.id, "damaged": True} if isinstance(found, Damaged) else found.to_dict()
+    return damaged_view(id=found.id) if isinstance(found, Damaged) else found.to_dict()
 
 
 @routes.get("/bulk/<given_bulk>")

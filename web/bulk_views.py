@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, RootModel
 
 from .models import ID_PATTERN, StoredState
-from .views import ActionName, Number, TaskId, Timestamp, View
+from .views import ActionName, DamagedView, Number, TaskId, Timestamp, View
 
 BulkId = Annotated[str, Field(description="the bulk action's id", pattern=ID_PATTERN)]
 
@@ -71,14 +71,7 @@ class BulkView(View):
     note: Annotated[str | None, Field(description="what keeps it from going on, if anything")]
 
 
-class DamagedBulk(View):
-    """A bulk action whose record cannot be read."""
-
-    id: str
-    damaged: Literal[True]
-
-
 class BulkList(View):
     """The last bulk actions, the newest first."""
 
-    bulk_actions: list[BulkView | DamagedBulk]
+    bulk_actions: list[BulkView | DamagedView]

@@ -118,10 +118,10 @@ class ScheduleView(View):
 
 
 class DamagedSchedule(View):
-    """A schedule whose record cannot be read, and why."""
+    """A schedule whose record cannot be read; an operator's `ghostless schedules` says why."""
 
     name: str
-    damaged: str
+    damaged: Literal[True]
 
 
 class ScheduleList(View):

@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 
 from ..jobs.errors import InvalidTask
 from ..jobs.listing import Filter, Page
-from ..jobs.model import Task
+from ..jobs.model import Task, damaged_view
 from ..jobs.reads import Damaged
 from ..jobs.submission import Request
 from ..statemachine import ACTIONS, State
@@ -95,9 +95,7 @@ def listing(query: ListQuery) -> ResponseReturnValue:
 
 
 def _page_view(page: Page, epoch: str) -> dict[str, Any]:
-    tasks = [
-        {"id": task.id, "damaged": True} if isinstance(task, Damaged) else shown(task, epoch) for task in page.tasks
-    ]
+    tasks = [damaged_view(id=task.id) if isinstance(task, Damaged) else shown(task, epoch) for task in page.tasks]
     return {"tasks": tasks, "next": cursor_shown(page.cursor)}
 
 

@@ -97,8 +97,8 @@ class TaskView(View):
     finished_at: Annotated[int | None, Field(description="when it became final, ms since 1970")]
 
 
-class DamagedTask(View):
-    """A listed task whose record cannot be read; an operator's `ghostless doctor` says more."""
+class DamagedView(View):
+    """What is listed of a record that cannot be read; an operator's `ghostless doctor` says more."""
 
     id: str
     damaged: Literal[True]
@@ -107,7 +107,7 @@ class DamagedTask(View):
 class TaskList(View):
     """One page of tasks, the latest change first."""
 
-    tasks: list[TaskView | DamagedTask]
+    tasks: list[TaskView | DamagedView]
     next: Annotated[str | None, Field(description="the cursor of the next page; null on the last")]
     last_event_id: Annotated[Cursor, Field(description="the history's end before the page was read, for a stream")]
 

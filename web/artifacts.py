@@ -13,6 +13,7 @@ from ..jobs.values import is_text
 from .access import Scope
 from .confinement import task_seen
 from .desk import Desk, desk
+from .kinds import Kind
 from .operations import Reply, operation
 from .problems import Refusal
 from .views import ArtifactList
@@ -55,9 +56,7 @@ def artifact(given_id: str, file_name: str) -> ResponseReturnValue:
     folder = _folder(_task(given_id))
     path = folder / file_name
     if not _is_name(file_name) or not _is_shown(path):
-        raise Refusal(
-            404, "artifact-not-found", "No such artifact", f"{file_name[:100]!r} is not among what the task kept"
-        )
+        raise Refusal(Kind.ARTIFACT_NOT_FOUND, f"{file_name[:100]!r} is not among what the task kept")
     return _guarded(send_from_directory(folder, file_name, mimetype=_kind(path), as_attachment=not _is_picture(path)))
 
 

@@ -65,6 +65,7 @@ PROBLEMS: Mapping[int, str] = {
     401: "No token, or one that is not known.",
     403: "The caller lacks the scope, or a page of another site asked.",
     404: "There is nothing of this name, or it is none of the caller's business.",
+    408: "The body did not come in time.",
     409: "Not possible as things stand; `state` says how they do.",
     410: "The task's retention ended, and it was purged.",
     413: "The body, or a value in it, is too large.",
@@ -79,7 +80,7 @@ PROBLEMS: Mapping[int, str] = {
 OF_EVERY_ROUTE = (401, 403, 421, 422, 500, 503)
 OF_PATHS = (404, 410)
 """Of routes with a name in their path."""
-OF_BODIES = (400, 413, 415)
+OF_BODIES = (400, 408, 413, 415)
 
 SCOPES: Mapping[Scope, str] = {
     Scope.SUBMIT: "submit tasks",

@@ -30,6 +30,7 @@ from ..jobs.values import text_fault
 from ..statemachine import STORED, State
 from .bodies import parse_json
 from .guards import BODY_LIMIT
+from .kinds import Kind
 from .problems import Refusal, pointer, wrong_body, wrong_query
 from .watch import TASKS_LIMIT
 
@@ -267,9 +268,9 @@ def read_body(model: type[Model]) -> Model:
     """Return the body's values; no body is an empty object. Raises Refusal naming every fault."""
     raw = request.get_data(cache=False)
     if not raw and request.mimetype != "application/json" and _demands_fields(model):
-        raise Refusal(415, "not-json", "Only JSON is taken", "Content-Type: expected application/json")
+        raise Refusal(Kind.NOT_JSON, "Content-Type: expected application/json")
     if request.content_length is not None and len(raw) < request.content_length:
-        raise Refusal(400, "cut-off", "Not readable", "the body ends before its Content-Length")
+        raise Refusal(Kind.CUT_OFF, "the body ends before its Content-Length")
     if request.content_length is None and len(raw) >= BODY_LIMIT:
         raise RequestEntityTooLarge  # sent in chunks: werkzeug stops reading at the limit and says nothing
     document: object = parse_json(raw) if raw else {}

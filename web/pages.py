@@ -36,7 +36,7 @@ def task(given_id: str) -> ResponseReturnValue:
     try:
         return page("task.html", task_id=task_id(given_id))
     except Refusal as refusal:
-        return page("missing.html", what=given_id[:100]), refusal.status
+        return page("missing.html", what=given_id[:100]), refusal.kind.status
 
 
 @routes.get("/login")

@@ -19,6 +19,7 @@ from .confinement import cursor_read, cursor_shown, task_seen
 from .cursors import ORIGIN, to_text
 from .desk import desk, shown
 from .idempotency import idempotency_key
+from .kinds import Kind
 from .models import ActionBody, ListQuery, SubmitBody, WaitQuery
 from .operations import UNCHANGED, Reply, operation
 from .problems import Refusal, wrong_parameter
@@ -62,7 +63,7 @@ def _of_caller(wish: Request) -> Request:
     if owner is None:
         return wish
     if wish.owner not in (None, owner):
-        raise Refusal(403, "bound-token", "Not allowed", "owner: this token submits for its own owner only")
+        raise Refusal(Kind.BOUND_TOKEN, "owner: this token submits for its own owner only")
     return replace(wish, owner=owner, confined=True)
 
 

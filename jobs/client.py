@@ -91,7 +91,10 @@ class Client:
         return [_outcome(submission, answer) for submission, answer in zip(submissions, answers, strict=True)]
 
     def check(self, request: Request) -> Submission:
-        """Check a request as a submit does, and store nothing. Raises InvalidTask, UnknownTaskType, TooLarge."""
+        """Check a request as a submit does, and store nothing: return the task that would be submitted.
+
+        Raises InvalidTask, UnknownTaskType, TooLarge.
+        """
         return self._checked(request, "")
 
     def _checked(self, request: Request, actor: str) -> Submission:

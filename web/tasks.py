@@ -24,7 +24,7 @@ from .models import ActionBody, ListQuery, SubmitBody, WaitQuery
 from .operations import UNCHANGED, Reply, operation
 from .problems import Refusal, wrong_parameter
 from .views import ExplanationView, HistoryView, SubmittedView, TaskList, TaskView
-from .waiting import POLL_AFTER, applied_wait, wait_for_change
+from .waiting import POLL_AFTER, applied_wait, tell_wait, wait_for_change
 
 UNCONFIRMED = frozenset({State.CANCELLING, State.PAUSING})
 """States in which a worker has still to confirm what was asked."""
@@ -125,9 +125,8 @@ def show(given_id: str, query: WaitQuery) -> ResponseReturnValue:
     caller().confirm()
     caller().check(task)
     answer = _task_answer(task, epoch)
-    if wait is not None:
-        answer.headers["Preference-Applied"] = f"wait={wait}"
-    elif not task.is_final:
+    tell_wait(answer, wait)
+    if wait is None and not task.is_final:
         answer.headers["Retry-After"] = str(POLL_AFTER)
     return answer.make_conditional(request)
 

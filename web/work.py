@@ -26,7 +26,7 @@ from .names import queue_name, task_id
 from .operations import Reply, operation
 from .peers import Peer
 from .problems import pointer, wrong_body
-from .waiting import applied_wait
+from .waiting import applied_wait, tell_wait
 from .work_models import (
     AttemptBody,
     BeatOfOne,
@@ -76,8 +76,7 @@ def claim(given_name: str, query: WaitQuery, body: ClaimBody) -> ResponseReturnV
     wish = Claim(body.worker, (queue_name(given_name),), token, tuple(body.types), tasks_only=True)
     claimed = here.claiming.take(wish, wait or 0, lambda: not peer.has_hung_up())
     answer = _json_of(_shown(claimed, here.client.settings)) if claimed else Response(status=204)
-    if wait is not None:
-        answer.headers["Preference-Applied"] = f"wait={wait}"
+    tell_wait(answer, wait)
     return answer
 
 
@@ -169,7 +168,7 @@ def heartbeats(body: BeatsBody) -> ResponseReturnValue:
     (try again); `action` is that of `heartbeat`, or `stop`.
     """
     here = desk()
-    answers = heartbeat_many(here.client.store, [beat.held() for beat in body.tasks])
+    answers = heartbeat_many(here.client.store, [beat.held(beat.id) for beat in body.tasks])
     here.workers.beats(body.worker)
     tasks = [_beat(beat, answer) for beat, answer in zip(body.tasks, answers, strict=True)]
     settings = here.client.settings

@@ -6,16 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-from ..statemachine import STORED, TABLE, Event, Reason, State
+from ..statemachine import ACTIONS, STORED, TABLE, Event, Reason, State
 from . import bounds
 from .errors import CorruptRecord, Fault, InvalidBulkAction
-from .names import ID, NAME
-from .values import cut, is_text, shown
-
-ACTIONS: Final[Mapping[str, Event]] = {
-    event.lower(): event for event in (Event.CANCEL, Event.PAUSE, Event.RESUME, Event.RETRY)
-}
-"""What can be done to many tasks, and the event that it is for each."""
+from .names import ID, KEY_LIMIT, MESSAGE_LIMIT, NAME, OWNER_LIMIT
+from .values import cut, shown, text_fault
 
 LIMIT: Final = bounds.Count(100_000)
 """Of the tasks that a bulk action acts on."""
@@ -25,9 +20,6 @@ USUAL_LIMIT: Final = 10_000
 
 IDS_MOST: Final = 1000
 """Tasks that a bulk action may name."""
-
-MESSAGE_LIMIT: Final = 2000
-"""Most bytes of a message in the history; a longer one is cut."""
 
 LOOKED_AT: Final = ("state", "type", "queue", "owner", "entered_at")
 """The fields of a task's hash that a filter looks at."""
@@ -92,8 +84,7 @@ class BulkFilter:
         yield "filter.state", "" if is_possible else f"{action} moves tasks in {', '.join(movable(action))} only"
         yield "filter.type", _name_fault(self.type)
         yield "filter.queue", _name_fault(self.queue)
-        is_owner = self.owner is None or is_text(self.owner, 64)
-        yield "filter.owner", "" if is_owner else f"expected 1 to 64 bytes of text, got {shown(self.owner)}"
+        yield "filter.owner", "" if self.owner is None else text_fault(self.owner, OWNER_LIMIT)
         yield "filter.after", "" if self.after is None else bounds.fault(self.after, bounds.MOMENT)
         yield "filter.before", "" if self.before is None else bounds.fault(self.before, bounds.MOMENT)
         yield "filter.ids", _ids_fault(self.ids)
@@ -155,8 +146,7 @@ class BulkRequest:
         is_own = not self.bound_to or self.filter.owner in (None, self.bound_to)
         yield "filter.owner", "" if is_own else "expected your own, or none"
         yield "limit", "" if self.limit != 0 and self.limit in LIMIT else f"expected 1 to {LIMIT.most}"
-        is_key = self.idempotency_key is None or is_text(self.idempotency_key, 255)
-        yield "idempotency_key", "" if is_key else "expected 1 to 255 bytes of text"
+        yield "idempotency_key", "" if self.idempotency_key is None else text_fault(self.idempotency_key, KEY_LIMIT)
 
     @property
     def fingerprint(self) -> str:
@@ -212,10 +202,10 @@ class BulkAction:
 
     @property
     def state(self) -> str:
-        """`running`, `done`, or `cancelled` by somebody before it was done."""
+        """`running`, `done`, or `stopped` by somebody before it was done."""
         if self.ended_at is None:
             return "running"
-        return "cancelled" if self.stopped_by else "done"
+        return "stopped" if self.stopped_by else "done"
 
     @property
     def note(self) -> str | None:

@@ -21,6 +21,7 @@ from .groups import Groups
 from .listing import Filter, Page, page_of
 from .messages import Answer, Submission
 from .model import Entry, Task
+from .names import MESSAGE_LIMIT
 from .reads import Reads
 from .schedules import Schedules
 from .settings import Settings
@@ -28,9 +29,6 @@ from .store import Store
 from .submission import Request
 from .tokens import Tokens
 from .values import cut
-
-MESSAGE_LIMIT = 2048
-"""Most bytes of a message in the history; a longer one is cut."""
 
 SUBMIT_TOGETHER = 100
 """Tasks that a bulk submit sends in one round trip."""
@@ -93,7 +91,10 @@ class Client:
         return [_outcome(submission, answer) for submission, answer in zip(submissions, answers, strict=True)]
 
     def check(self, request: Request) -> Submission:
-        """Check a request as a submit does, and store nothing. Raises InvalidTask, UnknownTaskType, TooLarge."""
+        """Check a request as a submit does, and store nothing: return the task that would be submitted.
+
+        Raises InvalidTask, UnknownTaskType, TooLarge.
+        """
         return self._checked(request, "")
 
     def _checked(self, request: Request, actor: str) -> Submission:
@@ -205,7 +206,7 @@ class Client:
         """Return one page of tasks, the latest change first.
 
         A filtered page may hold fewer than `limit` tasks, even none, and still have a next one. Raises InvalidTask for
-        a bad limit or cursor.
+        a bad limit, owner or cursor.
         """
         return page_of(self.reads, wanted, limit, cursor)
 

@@ -7,12 +7,12 @@ notes what came of it.
 import logging
 import re
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
-from redis import Redis
+from redis import Redis, RedisError
 
 from .delivery import Delivery, DeliveryState
 from .errors import CorruptRecord, DeliveryNotFound
@@ -28,6 +28,9 @@ LEASE: Final = 120_000
 
 SHARE: Final = 4
 """Deliveries to one host at a time, for one listener."""
+
+KEPT: Final = 50
+"""Deliveries of one task that are kept, the newest; beyond them only those that wait. An operator's retry adds one."""
 
 LATE: Final = 60_000
 """How long a host waits for its turn, in ms, when nobody seems to deliver."""
@@ -125,7 +128,7 @@ class Deliveries:
     def _revise(self, before: str, after: Delivery, wait: int | None) -> bool:
         keys = self._keys
         names = [keys.deliveries(after.entry.task), keys.due_deliveries(after.receiver.host), keys.due_receivers]
-        arguments = (after.id, before, after.pack(), "" if wait is None else wait, LIFE)
+        arguments = (after.id, before, after.pack(), "" if wait is None else wait, LIFE, KEPT)
         (word,) = self._scripts.call("revise", names, arguments)
         return word != "stale"
 
@@ -133,22 +136,33 @@ class Deliveries:
 
     def of_task(self, task_id: str) -> list[Listed]:
         """Return the deliveries of a task, the oldest first. Raises CorruptRecord."""
-        found = sorted(map(Delivery.unpack, self._records(task_id).values()), key=_order)
-        return [Listed(delivery, self._next_at(delivery)) for delivery in found]
+        return self._listed(sorted(map(Delivery.unpack, self._records(task_id).values()), key=_order))
 
     def _records(self, task_id: str) -> dict[str, str]:
         name = self._keys.deliveries(task_id)
         with _reading(name, "hash"):
             return cast("dict[str, str]", self._redis.hgetall(name))
 
-    def _next_at(self, delivery: Delivery) -> int | None:
-        host = delivery.receiver.host
-        name, receivers = self._keys.due_deliveries(host), self._keys.due_receivers
-        with _reading(name, "zset"):
-            score = self._redis.zscore(name, f"{delivery.entry.task} {delivery.id}")
-        with _reading(receivers, "zset"):
-            turn = self._redis.zscore(receivers, host)
-        return None if score is None or turn is None else moment(score)
+    def _listed(self, deliveries: Sequence[Delivery]) -> list[Listed]:
+        """Return deliveries with the times of their next tries, in one round trip."""
+        hosts = [delivery.receiver.host for delivery in deliveries]
+        members = [f"{delivery.entry.task} {delivery.id}" for delivery in deliveries]
+        places = zip(map(self._keys.due_deliveries, hosts), members, strict=True)
+        scores = self._scores([*places, *((self._keys.due_receivers, host) for host in hosts)])
+        pairs = zip(scores, scores[len(hosts) :], strict=False)
+        times = (None if score is None or turn is None else moment(score) for score, turn in pairs)
+        return list(map(Listed, deliveries, times))
+
+    def _scores(self, places: Sequence[tuple[str, str]]) -> list[float | None]:
+        with translated(), self._redis.pipeline(transaction=False) as pipeline:
+            for name, member in places:
+                pipeline.zscore(name, member)
+            scores = pipeline.execute(raise_on_error=False)
+        for (name, _), score in zip(places, scores, strict=True):
+            if isinstance(score, RedisError):
+                with _reading(name, "zset"):
+                    raise score
+        return scores
 
     def overview(self) -> Overview:
         """Return for how many hosts there is something to do."""
@@ -170,7 +184,7 @@ class Deliveries:
         if record is None:
             raise DeliveryNotFound(task_id, delivery_id)
         delivery = Delivery.unpack(record)
-        next_at = self._next_at(delivery)
+        next_at = self._listed([delivery])[0].next_at
         # What is due so soon may be under way already, since that is what a lease looks like.
         if delivery.state is DeliveryState.WAITING and next_at is not None and next_at - now <= LEASE:
             return Listed(delivery, next_at)
@@ -183,17 +197,18 @@ class Deliveries:
 
         With `repairs` they get one. Raises CorruptRecord.
         """
-        found: list[str] = []
-        for delivery_id, record in self._records(task_id).items():
-            delivery = Delivery.unpack(record)
-            if delivery.state is not DeliveryState.WAITING or self._next_at(delivery) is not None:
-                continue
-            # A record changes together with its place: unless it is another by now, it had none a moment ago.
-            if self._records(task_id).get(delivery_id) == record:
-                found.append(delivery_id)
-                if repairs:
-                    self._revise(record, delivery, 0)
-        return found
+        records = self._records(task_id)
+        listed = self._listed(list(map(Delivery.unpack, records.values())))
+        waiting = [
+            each.delivery for each in listed if each.next_at is None and each.delivery.state is DeliveryState.WAITING
+        ]
+        # A record changes together with its place: unless it is another by now, it had none a moment ago.
+        now = self._records(task_id) if waiting else {}
+        found = [delivery for delivery in waiting if now.get(delivery.id) == records.get(delivery.id)]
+        if repairs:
+            for delivery in found:
+                self._revise(records[delivery.id], delivery, 0)
+        return [delivery.id for delivery in found]
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..statemachine import FINAL, TABLE, Event, State
+from ..statemachine import ACTIONS, FINAL, TABLE, Event, State
 from .account import Account, budgets, by, cause, last, unwatched
 from .account_ended import cancelled, failed, given_up, success
 from .account_queue import pending
@@ -15,8 +15,6 @@ from .spans import distance
 
 SHOWN_ENTRIES = 3
 """Moves of the history that stand in the evidence."""
-
-_ACTIONS = (Event.CANCEL, Event.PAUSE, Event.RESUME, Event.RETRY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Explanation:
     next: str
     next_at: int | None  # when that is known
     evidence: tuple[str, ...]
-    actions: tuple[str, ...]  # what a person can do now: cancel, pause, resume, retry
+    actions: tuple[str, ...]  # of `ACTIONS`: what a person can do now
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form for JSON."""
@@ -52,7 +50,7 @@ def explain(around: Circumstances) -> Explanation:
         next=upcoming,
         next_at=account.next_at,
         evidence=(*account.evidence, *_lookout(around), *_moves(around)),
-        actions=tuple(event.lower() for event in _ACTIONS if (task.state, event) in TABLE),
+        actions=tuple(action for action, event in ACTIONS.items() if (task.state, event) in TABLE),
     )
 
 

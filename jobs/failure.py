@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from .bounds import WAIT, fault
 from .errors import RetryLater
+from .names import MESSAGE_LIMIT
 from .values import cut, cut_middle
 
 _LOST_GPU = re.compile(r"(cuda|hip)[ _]?error(?!.{0,40}out.?of.?memory)", re.IGNORECASE)
 """What torch ("CUDA error: ..."), JAX ("CUDA_ERROR_...") and CuPy ("cudaError...") say of a fault after which each
 further call of the process to its GPU fails as well. Being out of memory is none, also when it is called an error."""
 
-MESSAGE_LIMIT: Final = 2048
 ERROR_LIMIT: Final = 64 * 1024
 MOST_CAUSES: Final = 10
 """Exceptions of a chain that are looked at."""

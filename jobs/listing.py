@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from ..statemachine import STORED, State
 from .errors import Fault, InvalidTask
 from .model import Task
+from .names import OWNER_LIMIT
 from .reads import Damaged, Position, Reads
 from .scripts import translated
+from .values import text_fault
 
 PAGE_LIMIT = 500
 """Most tasks on one page of a listing."""
@@ -61,10 +63,12 @@ def page_of(reads: Reads, wanted: Filter, limit: int, cursor: str | None) -> Pag
     """Return one page of tasks, the latest change first.
 
     A filtered page may hold fewer than `limit` tasks, even none, and still have a next one. Raises InvalidTask for a
-    bad limit or cursor.
+    bad limit, owner or cursor.
     """
     if not 1 <= limit <= PAGE_LIMIT:
         raise InvalidTask([Fault("limit", f"expected 1 to {PAGE_LIMIT}, got {limit}")])
+    if wanted.owner is not None and (wrong := text_fault(wanted.owner, OWNER_LIMIT)):
+        raise InvalidTask([Fault("owner", wrong)])
     below = None if cursor is None else _read_cursor(cursor)
     states = STORED if wanted.state is None else (wanted.state,)
     together = SCAN_TOGETHER if wanted.needs_records else limit + 1

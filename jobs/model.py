@@ -164,3 +164,11 @@ class Entry:
 
 
 _ENTRY_TEXTS = ("task", "event", "actor", "reason", "message", "type", "queue", "owner")
+
+
+def damaged_view(detail: str = "", **name: str) -> dict[str, Any]:
+    """Return what stands for a record that cannot be read, under its id or name.
+
+    The detail may quote the record: it is for operators, and not for the HTTP API.
+    """
+    return {**name, "damaged": True} | ({"detail": detail} if detail else {})

@@ -12,6 +12,12 @@ NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 OWNER_LIMIT: Final = 64
 """Most bytes of an owner's name, which is any printable text."""
 
+KEY_LIMIT: Final = 255
+"""Most bytes of an idempotency key, which is any printable text."""
+
+MESSAGE_LIMIT: Final = 2048
+"""Most bytes of a message in the history, whoever writes it; a longer one is cut."""
+
 FILE_NAME: Final = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 """What an artifact may be called: nothing that leads elsewhere, and no leading dot."""
 

@@ -11,6 +11,7 @@ from redis.client import Pipeline
 
 from .errors import CorruptRecord, Fault, InvalidTask, ScheduleNotFound
 from .keys import Keys
+from .model import damaged_view
 from .names import NAME
 from .recurrence import Misfire, Overlap, Recurrence
 from .scripts import milliseconds, translated
@@ -165,10 +166,10 @@ def _read(name: str, text: str) -> Schedule | CorruptRecord:
         return error
 
 
-def as_dict(name: str, schedule: Schedule | CorruptRecord) -> dict[str, Any]:
-    """Return the form for JSON, also of one that cannot be read."""
+def as_dict(name: str, schedule: Schedule | CorruptRecord, *, for_operators: bool = False) -> dict[str, Any]:
+    """Return the form for JSON, also of one that cannot be read; operators are told why."""
     if isinstance(schedule, CorruptRecord):
-        return {"name": name, "damaged": schedule.detail}
+        return damaged_view(schedule.detail if for_operators else "", name=name)
     return {field: value for field, value in asdict(schedule).items() if field != "removed"}
 
 

@@ -15,9 +15,9 @@ from .bounds import Bounds
 from .catalog import PublishedType
 from .errors import Fault, InvalidTask
 from .messages import Submission
-from .names import ID, NAME, OWNER_LIMIT
+from .names import ID, KEY_LIMIT, NAME, OWNER_LIMIT
 from .receivers import Network
-from .values import InvalidValue, shown, to_json
+from .values import InvalidValue, shown, text_fault, to_json
 
 MOST_DEPENDENCIES = 100
 """Tasks that one task may depend on."""
@@ -96,7 +96,7 @@ class Request:
             ("id", _not_matching(self.id, ID, optional=True)),
             ("queue", _not_matching(self.queue, NAME, optional=True)),
             ("owner", _not_text(self.owner, OWNER_LIMIT)),
-            ("idempotency_key", _not_text(self.idempotency_key, 255)),
+            ("idempotency_key", _not_text(self.idempotency_key, KEY_LIMIT)),
             ("delay", _outside(self.delay, bounds.WAIT)),
             ("run_at", self._run_at_fault()),
             ("timeout", _outside(self.timeout, bounds.TIMEOUT)),
@@ -176,11 +176,7 @@ def _not_matching(value: object, pattern: re.Pattern[str], *, optional: bool = F
 
 
 def _not_text(value: object, longest: int) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str) and value.isprintable() and 0 < len(value.encode(errors="replace")) <= longest:
-        return ""
-    return f"expected 1 to {longest} bytes of printable text, got {shown(value)}"
+    return "" if value is None else text_fault(value, longest)
 
 
 def _outside(value: object, allowed: Bounds) -> str:

@@ -16,10 +16,12 @@ from .errors import RedisUnavailable
 from .horse_process import Horse, HorseBroken
 from .installed import task_modules
 from .messages import Claimed, ClaimReply, Ending
+from .names import MESSAGE_LIMIT
 from .reporter import Reporter
 from .settings import Settings
 from .store import Store
 from .supervisor import Shutdown, Supervisor, settle
+from .values import cut
 from .wakeup import Wakeup
 from .workspace import Workspace
 
@@ -91,6 +93,6 @@ def _ending(
         if not horse.wait_until_ready(lambda: reporter.is_lost):
             return None
     except HorseBroken as error:
-        return Ending(Event.FAIL, Reason.CRASHED, str(error)[:2000], str(error))
+        return Ending(Event.FAIL, Reason.CRASHED, cut(str(error), MESSAGE_LIMIT), str(error))
     tmpdir = workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
     return Supervisor(claimed, horse, reporter, settings, Shutdown(), wakeup, tmpdir).run()

@@ -17,14 +17,17 @@ from .errors import CorruptRecord, Fault, InvalidToken, TokenNotFound
 from .keys import Keys
 from .names import NAME, OWNER_LIMIT
 from .scripts import milliseconds, translated
-from .values import is_text
+from .values import text_fault
 
 LIFE: Final = bounds.Seconds(1, 10 * 366 * bounds.DAY)
 
 SECRET_BYTES: Final = 32
 
-_TEXT: Final = re.compile(r"gl_(?P<id>[0-9a-f]{12})_(?P<secret>[A-Za-z0-9_-]{43})")
-"""What a whole token looks like; the beginning lets scanners of leaked secrets find one."""
+PREFIX: Final = "gl_"
+"""Begins each token, so that scanners of leaked secrets find one."""
+
+_TEXT: Final = re.compile(rf"{PREFIX}(?P<id>[0-9a-f]{{12}})_(?P<secret>[A-Za-z0-9_-]{{43}})")
+"""What a whole token looks like."""
 
 
 class Scope(StrEnum):
@@ -109,7 +112,7 @@ class Tokens:
                 pipeline.hdel(self._keys.tokens, *over)
             pipeline.hset(self._keys.tokens, token_id, _JSON.dump_json(token).decode())
             pipeline.execute()
-        return f"gl_{token_id}_{secret}", token
+        return f"{PREFIX}{token_id}_{secret}", token
 
     def all(self) -> tuple[dict[str, Token | CorruptRecord], int]:
         """Return every token by its id, a damaged one as its error, and the time in ms."""
@@ -177,6 +180,6 @@ def _faults(name: str, scopes: Collection[Scope], owner: str | None, seconds: fl
 def _owner_fault(owner: str | None, wide: list[Scope]) -> str:
     if owner is None:
         return ""
-    if not (is_text(owner, OWNER_LIMIT) and owner.isprintable()):
-        return f"expected 1 to {OWNER_LIMIT} bytes of printable text"
+    if wrong := text_fault(owner, OWNER_LIMIT):
+        return wrong
     return f"a token with the scope {wide[0]} cannot be bound to one owner" if wide else ""

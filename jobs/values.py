@@ -105,6 +105,13 @@ def is_text(value: object, limit: int) -> bool:
     return isinstance(value, str) and _is_unicode(value) and 1 <= len(value.encode()) <= limit
 
 
+def text_fault(value: object, limit: int) -> str:
+    """Return what is wrong with a text that must be printable and have 1 to `limit` bytes of UTF-8; "" for nothing."""
+    if is_text(value, limit) and cast(str, value).isprintable():
+        return ""
+    return f"expected 1 to {limit} bytes of printable text, got {shown(value)}"
+
+
 def _is_unicode(text: str) -> bool:
     try:
         text.encode()

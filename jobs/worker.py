@@ -26,6 +26,7 @@ from .gpus import GpuMeter
 from .health import HealthServer, own_address
 from .horse_process import HorseBroken
 from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
+from .names import MESSAGE_LIMIT
 from .pauses import Pauses
 from .plain import PlainWorker
 from .record import WorkerRecord
@@ -33,6 +34,7 @@ from .registered import tolerate
 from .reporter import Reporter
 from .stable import Stable
 from .supervisor import Shutdown, Supervisor, settle
+from .values import cut
 from .vitals import Vitals
 from .wakeup import Wakeup
 from .workspace import Workspace
@@ -297,8 +299,8 @@ class Worker(PlainWorker):
             log.exception("task %s cannot be run here", claimed.held.task_id)
             self._stable.kill()
             self._misfits += 1
-            told = f"worker {self.name} could not run it: {type(error).__name__}: {error}"[:2000]
-            ending = Ending(Event.FAIL, Reason.CRASHED, told, traceback.format_exc())
+            told = f"worker {self.name} could not run it: {type(error).__name__}: {error}"
+            ending = Ending(Event.FAIL, Reason.CRASHED, cut(told, MESSAGE_LIMIT), traceback.format_exc())
             tolerate(lambda: self.store.finish(claimed.held, ending, self.actor))
         finally:
             if self._reporter:

@@ -1,11 +1,12 @@
 """The life of a task as plain data: states, events, the table, budgets. No I/O, no clock."""
 
 from .budget import Policy, Used, backoff, counter_for, may_retry
-from .events import BY_POLICY, LOSSES, UNRECORDED, Event, Reason
+from .events import ACTIONS, BY_POLICY, LOSSES, UNRECORDED, Event, Reason
 from .states import FINAL, RUNNING, STORED, TRANSIENT, WAITING_FOR_TIME, State
 from .table import ALREADY, INITIAL, TABLE, Verdict, judge
 
 __all__ = [
+    "ACTIONS",
     "ALREADY",
     "BY_POLICY",
     "FINAL",

@@ -1,5 +1,6 @@
 """What can happen to a task, and the fixed list of reasons why it did."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -28,6 +29,11 @@ class Event(StrEnum):
 
 UNRECORDED = frozenset({Event.HEARTBEAT, Event.PROGRESS})
 """Events too frequent for the history; they leave only a snapshot in the task."""
+
+ACTIONS: Mapping[str, Event] = {
+    event.lower(): event for event in (Event.CANCEL, Event.PAUSE, Event.RESUME, Event.RETRY)
+}
+"""What a person can ask for, of one task or of many, by the word for it."""
 
 
 class Reason(StrEnum):

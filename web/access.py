@@ -7,12 +7,13 @@ from flask import Flask, Request, current_app, g, request
 
 from ..jobs.errors import TaskNotFound
 from ..jobs.model import Task
-from ..jobs.tokens import Scope
+from ..jobs.tokens import PREFIX, Scope
 from . import credentials
 from .cookies import session_of
 from .credentials import NOBODY, Credential
 from .desk import desk
 from .keyring import Keyring
+from .kinds import Kind
 from .problems import Refusal
 from .watch import Watch
 
@@ -65,11 +66,11 @@ class Caller:
         `whole` is said of what tells of tasks of everybody, `streams` of what a stream token is enough for.
         """
         if scope not in self.scopes:
-            raise _forbidden("missing-scope", f"this needs the scope {scope}")
+            raise _forbidden(Kind.MISSING_SCOPE, f"this needs the scope {scope}")
         if self.credential.watch and not streams:
-            raise _forbidden("stream-token", "a stream token is good for its stream and its tasks only")
+            raise _forbidden(Kind.STREAM_TOKEN, "a stream token is good for its stream and its tasks only")
         if whole and self.owner is not None:
-            raise _forbidden("bound-token", "this tells of everybody's tasks: it needs a token without an owner")
+            raise _forbidden(Kind.BOUND_TOKEN, "this tells of everybody's tasks: it needs a token without an owner")
 
     @property
     def is_confined(self) -> bool:
@@ -94,7 +95,7 @@ class Caller:
         if owner is None:
             return self.owner
         if not self.may_see(owner):
-            raise Refusal(404, "owner-not-found", "No such owner", "owner: no task that you may see has this owner")
+            raise Refusal(Kind.OWNER_NOT_FOUND, "owner: no task that you may see has this owner")
         return owner
 
     def confirm(self) -> None:
@@ -118,7 +119,7 @@ def caller() -> Caller:
 def _shown(asked: Request, keyring: Keyring) -> Credential:
     credential = _given(asked, keyring)
     if credential.token is None and current_app.config[_DEMANDED]:
-        raise credentials.unauthorized("This needs a token: `Authorization: Bearer gl_…`.")
+        raise credentials.unauthorized(f"This needs a token: `Authorization: Bearer {PREFIX}…`.")
     return credential
 
 
@@ -142,8 +143,8 @@ def _of_bearer(keyring: Keyring, header: str) -> Credential:
     return credentials.of_token(keyring, text)
 
 
-def _forbidden(kind: str, detail: str) -> Refusal:
-    return Refusal(403, kind, "Not allowed", detail)
+def _forbidden(kind: Kind, detail: str) -> Refusal:
+    return Refusal(kind, detail)
 
 
 def _is_of(watch: Watch | None, task: Task) -> bool:

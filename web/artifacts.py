@@ -1,5 +1,6 @@
 """Routes of artifacts: what handlers kept with `ctx.artifact`, where this server can read that folder."""
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from ..jobs.values import is_text
 from .access import Scope
 from .confinement import task_seen
 from .desk import Desk, desk
-from .operations import Answer, operation
+from .kinds import Kind
+from .operations import Reply, operation
 from .problems import Refusal
 from .views import ArtifactList
 
@@ -39,20 +41,22 @@ def artifacts(given_id: str) -> ResponseReturnValue:
     Empty where the server does not share the folder of the workers (`GHOSTLESS_ARTIFACTS`).
     """
     folder = _folder(_task(given_id))
-    files = sorted(path for path in folder.iterdir() if _is_shown(path)) if folder.is_dir() else []
-    return jsonify(task=given_id, artifacts=[_view(path) for path in files[:SHOWN]])
+    try:
+        paths = sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        paths = []
+    views = islice(filter(None, map(_view, paths)), SHOWN)
+    return jsonify(task=given_id, artifacts=list(views))
 
 
 @routes.get("/<file_name>")
-@operation(Scope.READ, answers={200: Answer("application/octet-stream", (), "The file, or a picture.")})
+@operation(Scope.READ, answers={200: Reply("application/octet-stream", (), "The file, or a picture.")})
 def artifact(given_id: str, file_name: str) -> ResponseReturnValue:
     """Return the bytes of one artifact: pictures to be shown, everything else to be saved."""
     folder = _folder(_task(given_id))
     path = folder / file_name
     if not _is_name(file_name) or not _is_shown(path):
-        raise Refusal(
-            404, "artifact-not-found", "No such artifact", f"{file_name[:100]!r} is not among what the task kept"
-        )
+        raise Refusal(Kind.ARTIFACT_NOT_FOUND, f"{file_name[:100]!r} is not among what the task kept")
     return _guarded(send_from_directory(folder, file_name, mimetype=_kind(path), as_attachment=not _is_picture(path)))
 
 
@@ -82,8 +86,13 @@ def _kind(path: Path) -> str:
     return PICTURES.get(path.suffix.lower(), "application/octet-stream")
 
 
-def _view(path: Path) -> dict[str, Any]:
-    return {"name": path.name, "size": path.stat().st_size, "is_picture": _is_picture(path)}
+def _view(path: Path) -> dict[str, Any] | None:
+    """Return what a listing says of a file; None for what is not shown, or was removed meanwhile."""
+    try:
+        size = path.lstat().st_size
+    except FileNotFoundError:
+        return None
+    return {"name": path.name, "size": size, "is_picture": _is_picture(path)} if _is_shown(path) else None
 
 
 def _guarded(answer: Response) -> Response:

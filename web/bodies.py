@@ -5,6 +5,7 @@ import re
 from itertools import accumulate
 from typing import Any
 
+from .kinds import Kind
 from .problems import Refusal
 
 DEPTH_LIMIT = 64
@@ -26,7 +27,7 @@ def parse_json(raw: bytes) -> object:
             raise _Unreadable(f"more than {DEPTH_LIMIT} levels of nesting")
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
     except ValueError as error:
-        raise Refusal(400, "not-json", "Not readable as JSON", _told(error)) from error
+        raise Refusal(Kind.NOT_READABLE, _told(error)) from error
 
 
 def is_too_deep(text: str) -> bool:

@@ -7,14 +7,16 @@ from flask import Blueprint, Response, jsonify, request, url_for
 from flask.typing import ResponseReturnValue
 
 from ..jobs.bulk import BulkAction
+from ..jobs.model import damaged_view
 from ..jobs.reads import Damaged
+from ..statemachine import ACTIONS
 from .access import Scope, caller
 from .bulk_models import BulkBody, BulkListQuery
 from .bulk_views import BegunOrCount, BegunView, BulkList, BulkView
 from .desk import desk
 from .idempotency import idempotency_key
 from .names import bulk_id
-from .operations import Answer, operation
+from .operations import Reply, operation
 
 LOOK_AGAIN = 1
 """Seconds after which it is worth while to look again how far a bulk action is."""
@@ -22,14 +24,14 @@ LOOK_AGAIN = 1
 routes = Blueprint("bulk", __name__, url_prefix="/api")
 
 
-@routes.post("/tasks/bulk/<any(cancel, pause, resume, retry):action>")
+@routes.post(f"/tasks/bulk/<any({', '.join(ACTIONS)}):action>")
 @operation(
     Scope.OPERATE,
     body=BulkBody,
     headers=("Idempotency-Key",),
     answers={
-        202: Answer(BegunView, ("Location", "Retry-After"), "It was accepted."),
-        200: Answer(
+        202: Reply(BegunView, ("Location", "Retry-After"), "It was accepted."),
+        200: Reply(
             BegunOrCount,
             ("Location", "Retry-After"),
             "It was begun before, with the same Idempotency-Key; or it was a dry run.",
@@ -62,11 +64,11 @@ def listing(query: BulkListQuery) -> ResponseReturnValue:
 
 
 def _view(found: BulkAction | Damaged) -> dict[str, Any]:
-    return {"id": found.id, "damaged": True} if isinstance(found, Damaged) else found.to_dict()
+    return damaged_view(id=found.id) if isinstance(found, Damaged) else found.to_dict()
 
 
 @routes.get("/bulk/<given_bulk>")
-@operation(Scope.READ, answers={200: Answer(BulkView, ("Retry-After",))})
+@operation(Scope.READ, answers={200: Reply(BulkView, ("Retry-After",))})
 def show(given_bulk: str) -> ResponseReturnValue:
     """Return a bulk action: how far it is, what it did, and the first tasks that it could not move, with the reason."""
     found = desk().client.bulk.get(bulk_id(given_bulk), caller().owner)
@@ -79,7 +81,7 @@ def _to_poll(answer: Response) -> Response:
     return answer
 
 
-@routes.post("/bulk/<given_bulk>/cancel")
+@routes.post("/bulk/<given_bulk>/stop")
 @operation(Scope.OPERATE, answers={200: BulkView})
 def stop(given_bulk: str) -> ResponseReturnValue:
     """End a bulk action that still runs, and return it; what it has done stays done."""

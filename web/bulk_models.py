@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from ..jobs.bulk import IDS_MOST, LIMIT, USUAL_LIMIT, BulkFilter, BulkRequest
 from ..jobs.listing import PAGE_LIMIT
 from ..statemachine import State
-from .models import ActionBody, Body, Id, Moment, Name, Owner, Query
+from .models import ActionBody, Body, GivenTime, Id, Name, Owner, Query
 
 
 class BulkFilterBody(Body):
@@ -21,8 +21,8 @@ class BulkFilterBody(Body):
     type: Name | None = None
     queue: Name | None = None
     owner: Owner | None = None
-    after: Moment = None
-    before: Moment = None
+    after: GivenTime = None
+    before: GivenTime = None
     ids: Annotated[list[Id], Field(max_length=IDS_MOST)] = []
     all: bool = False
 

@@ -5,19 +5,19 @@ from typing import Annotated, Literal
 from pydantic import Field, RootModel
 
 from .models import ID_PATTERN, StoredState
-from .views import Answer, Moment, Number, TaskId
+from .views import ActionName, DamagedView, Number, TaskId, Timestamp, View
 
 BulkId = Annotated[str, Field(description="the bulk action's id", pattern=ID_PATTERN)]
 
 
-class BegunView(Answer):
+class BegunView(View):
     """A bulk action that was accepted; watchdogs carry it out."""
 
     id: BulkId
     created: Annotated[bool, Field(description="false when it was begun before, with the same Idempotency-Key")]
 
 
-class CountView(Answer):
+class CountView(View):
     """What a bulk action would do now; nothing was changed."""
 
     matched: Annotated[Number, Field(description="tasks that the filter accepts and the action would move")]
@@ -31,7 +31,7 @@ class BegunOrCount(RootModel[BegunView | CountView]):
     """A bulk action that was begun before, or a dry run's count."""
 
 
-class BulkFilterView(Answer):
+class BulkFilterView(View):
     """Which tasks a bulk action is for; what is not there does not restrict."""
 
     state: StoredState | None = None
@@ -43,7 +43,7 @@ class BulkFilterView(Answer):
     all: bool | None = None
 
 
-class ToldTask(Answer):
+class ToldTask(View):
     """A task that could not be moved, and why."""
 
     id: str
@@ -51,12 +51,12 @@ class ToldTask(Answer):
     state: str
 
 
-class BulkView(Answer):
+class BulkView(View):
     """How far a bulk action is, and what it did."""
 
     id: BulkId
-    action: Literal["cancel", "pause", "resume", "retry"]
-    state: Literal["running", "done", "cancelled"]
+    action: ActionName
+    state: Literal["running", "done", "stopped"]
     filter: BulkFilterView
     number_of_ids: Annotated[Number, Field(description="tasks that the filter names")]
     limit: Annotated[Number, Field(description="tasks that it moves at most")]
@@ -64,21 +64,14 @@ class BulkView(Answer):
     counts: Annotated[dict[str, Number], Field(description="tasks by what became of them")]
     told: Annotated[list[ToldTask], Field(description="the first tasks that could not be moved")]
     reached_limit: Annotated[bool, Field(description="there may be more tasks that the filter accepts")]
-    created_at: Moment
+    created_at: Timestamp
     created_by: str
-    ended_at: Moment | None
+    ended_at: Timestamp | None
     stopped_by: str | None
     note: Annotated[str | None, Field(description="what keeps it from going on, if anything")]
 
 
-class DamagedBulk(Answer):
-    """A bulk action whose record cannot be read."""
-
-    id: str
-    damaged: Literal[True]
-
-
-class BulkList(Answer):
+class BulkList(View):
     """The last bulk actions, the newest first."""
 
-    bulk_actions: list[BulkView | DamagedBulk]
+    bulk_actions: list[BulkView | DamagedView]

@@ -9,6 +9,7 @@ from ..jobs.model import Task
 from ..jobs.reads import Damaged
 from .access import caller
 from .desk import desk
+from .kinds import Kind
 from .names import task_id
 from .problems import Refusal, of_error, problem
 from .veil import unveiled, veiled
@@ -44,8 +45,8 @@ def watch_seen(wanted: Watch, *, partly: bool = False) -> Watch:
     return Watch(
         seen or granted.tasks,
         caller().owner_wanted(wanted.owner),
-        _narrowed("type", wanted.type, granted.type),
-        _narrowed("queue", wanted.queue, granted.queue),
+        _narrowed(Kind.TYPE_NOT_FOUND, "type", wanted.type, granted.type),
+        _narrowed(Kind.QUEUE_NOT_FOUND, "queue", wanted.queue, granted.queue),
     )
 
 
@@ -81,7 +82,7 @@ def _nobodys(error: TaskConflict) -> Response:
     if not _is_confined() or _is_seen(desk().client.reads.tasks([error.task_id])[0]):
         return of_error(error)
     detail = "the id or the Idempotency-Key belongs to another task; nothing was stored"
-    return problem(409, "task-conflict", "The id or the key belongs to another task", detail)
+    return problem(Kind.TASK_CONFLICT, detail)
 
 
 def _is_confined() -> bool:
@@ -92,7 +93,7 @@ def _is_seen(task: Task | Damaged) -> bool:
     return isinstance(task, Task) and caller().sees(task)  # of a damaged one nobody can tell whose it is
 
 
-def _narrowed(name: str, wanted: str | None, granted: str | None) -> str | None:
+def _narrowed(kind: Kind, name: str, wanted: str | None, granted: str | None) -> str | None:
     if wanted is None or granted is None or wanted == granted:
         return wanted or granted
-    raise Refusal(404, f"{name}-not-found", f"No such {name}", f"{name}: this stream token is for another one")
+    raise Refusal(kind, f"{name}: this stream token is for another one")

@@ -12,6 +12,7 @@ from itsdangerous import BadData, URLSafeSerializer
 
 from ..jobs.tokens import Token, split
 from .keyring import Keyring
+from .kinds import Kind
 from .problems import Refusal
 from .watch import Watch
 
@@ -82,7 +83,7 @@ def session(keyring: Keyring, token: Token, seconds: float) -> str:
 
 def unauthorized(detail: str = "The token is not valid: it is unknown, revoked or expired.") -> Refusal:
     """Return the refusal of a request whose sender is not known."""
-    return Refusal(401, "unauthorized", "Who asks is not known", detail)
+    return Refusal(Kind.UNAUTHORIZED, detail)
 
 
 def _signed(

@@ -6,6 +6,7 @@ from flask.typing import ResponseReturnValue
 from ..jobs.deliveries import Listed
 from ..jobs.errors import TaskNotFound
 from .access import Scope, caller
+from .confinement import task_seen
 from .delivery_views import DeliveryList, DeliveryView
 from .desk import desk
 from .names import task_id
@@ -34,10 +35,9 @@ def redeliver(given_id: str, delivery_id: str) -> ResponseReturnValue:
 
 def _seen(given_id: str) -> list[Listed]:
     """Return the deliveries of a task that the caller may see. Raises TaskNotFound."""
-    here = desk().client
-    found = here.deliveries.of_task(task_id(given_id))
+    found = desk().client.deliveries_of(task_id(given_id))
     if not found:
-        caller().check(here.get(given_id))  # raises when there is no such task either
+        task_seen(given_id)
     elif not caller().may_see(found[0].delivery.entry.owner or None):
         raise TaskNotFound(given_id)
     return found

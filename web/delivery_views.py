@@ -5,19 +5,19 @@ from typing import Annotated
 from pydantic import Field
 
 from ..jobs.delivery import DeliveryState
-from .views import Answer, Moment, Number, TaskId
+from .views import Number, TaskId, Timestamp, View
 
 
-class TryView(Answer):
+class TryView(View):
     """One try to deliver."""
 
-    at: Moment
+    at: Timestamp
     took: Annotated[Number, Field(description="ms")]
     status: Annotated[int, Field(description="the receiver's answer; 0: there was none")]
     error: Annotated[str, Field(description="what went wrong; what the receiver said is not shown")]
 
 
-class DeliveryView(Answer):
+class DeliveryView(View):
     """One end of a task, told to its callback."""
 
     id: Annotated[str, Field(description="the id of the history entry that is told")]
@@ -29,7 +29,7 @@ class DeliveryView(Answer):
     tries: Annotated[list[TryView], Field(description="the last tries, the oldest first")]
 
 
-class DeliveryList(Answer):
+class DeliveryList(View):
     """The deliveries of a task, the oldest first."""
 
     task: TaskId

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..jobs.names import FILE_NAME_LIMIT
+from ..jobs.names import FILE_NAME_LIMIT, KEY_LIMIT
 from .access import Scope
+from .cookies import SESSION_COOKIE
 from .models import ID_PATTERN, NAME_PATTERN
 
 Schema = Mapping[str, Any]
@@ -33,13 +34,18 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Schema, str]] = {
 """By the name of a route's variable: its public name, its schema, and what it is."""
 
 _TEXT: Schema = {"type": "string"}
+_KEY: Schema = {
+    "type": "string",
+    "pattern": rf'^([!#-~]{{1,{KEY_LIMIT}}}|"([ !#-\[\]-~]|\\["\\])+")$',
+    "maxLength": 2 + 2 * KEY_LIMIT,  # quoted, each character escaped
+}
 _SECONDS: Schema = {"type": "integer", "minimum": 0}
 
 REQUEST_HEADERS: Mapping[str, tuple[Schema, str]] = {
     "Idempotency-Key": (
-        {"type": "string", "pattern": r'^([!#-~]{1,255}|"([ !#-\[\]-~]|\\["\\])+")$', "maxLength": 512},
-        "A value of the client's own, plain or quoted, 255 characters at most: the same request with the same key is "
-        "one task, however often it is sent. Remembered for a day by default.",
+        _KEY,
+        f"A value of the client's own, plain or quoted, {KEY_LIMIT} characters at most: the same request with the same "
+        "key is one task, however often it is sent. Remembered for a day by default.",
     ),
     "If-None-Match": (_TEXT, "The ETag of what the client has: 304 while that is still so."),
     "Prefer": (_TEXT, "`wait=N` holds the answer for N seconds, until there is something new."),
@@ -59,6 +65,7 @@ PROBLEMS: Mapping[int, str] = {
     401: "No token, or one that is not known.",
     403: "The caller lacks the scope, or a page of another site asked.",
     404: "There is nothing of this name, or it is none of the caller's business.",
+    408: "The body did not come in time.",
     409: "Not possible as things stand; `state` says how they do.",
     410: "The task's retention ended, and it was purged.",
     413: "The body, or a value in it, is too large.",
@@ -73,7 +80,7 @@ PROBLEMS: Mapping[int, str] = {
 OF_EVERY_ROUTE = (401, 403, 421, 422, 500, 503)
 OF_PATHS = (404, 410)
 """Of routes with a name in their path."""
-OF_BODIES = (400, 413, 415)
+OF_BODIES = (400, 408, 413, 415)
 
 SCOPES: Mapping[Scope, str] = {
     Scope.SUBMIT: "submit tasks",
@@ -90,7 +97,7 @@ SECURITY: Mapping[str, Schema] = {
         + "; ".join(f"`{scope}` to {meaning}" for scope, meaning in SCOPES.items()) + ".",
     },
     "session": {
-        "type": "apiKey", "in": "cookie", "name": "ghostless_session",
+        "type": "apiKey", "in": "cookie", "name": SESSION_COOKIE,
         "description": "For pages: set when a person signs in, and good for what his token is.",
     },
 }  # fmt: skip

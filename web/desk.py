@@ -61,9 +61,10 @@ class Desk:
             self._epoch_read_at = time.monotonic()
         return self._epoch
 
-    def shown(self, task: Task, epoch: str) -> dict[str, Any]:
-        """Return a task's public view, with the cursor from which a stream goes on behind it."""
-        return task.to_dict() | {"cursor": f"{epoch}.{task.cursor}"}
+
+def shown(task: Task, epoch: str) -> dict[str, Any]:
+    """Return a task's public view, with the cursor from which a stream goes on behind it."""
+    return task.to_dict() | {"cursor": f"{epoch}.{task.cursor}"}
 
 
 def desk() -> Desk:

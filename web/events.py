@@ -22,7 +22,7 @@ from .limits import TooManyListeners
 from .listening import listening
 from .models import EventsQuery, ResumeQuery
 from .names import task_id
-from .operations import Answer, operation
+from .operations import Reply, operation
 from .peers import Peer
 from .problems import of_error
 from .sse import Stream, Terms
@@ -31,12 +31,12 @@ from .watch import Watch
 EVENT_STREAM = "text/event-stream"
 
 STREAMED = {
-    200: Answer(
+    200: Reply(
         EVENT_STREAM,
         meaning="`event: task` is a move, with a cursor as its id; `progress` and `log` are for those who listen now; "
         "`reset` says that moves may be missing; `end` that all tasks are final.",
     ),
-    204: Answer(None, meaning="All tasks are final, and the client has seen it."),
+    204: Reply(None, meaning="All tasks are final, and the client has seen it."),
 }
 
 log = logging.getLogger(__name__)

@@ -3,6 +3,7 @@
 from flask import Flask, Response, request
 
 from .hosts import is_local
+from .kinds import Kind
 from .problems import Refusal
 
 BODY_LIMIT = 2 * 1024 * 1024
@@ -37,7 +38,7 @@ def refuse_other_hosts() -> None:
     host = request.headers.get("Host")  # only other programs than browsers leave it out
     if host is not None and not is_local(host):
         detail = f"Host: expected a name of this machine, like localhost or 127.0.0.1, got {host[:200]!r}"
-        raise Refusal(421, "wrong-host", "Not the server of this name", detail)
+        raise Refusal(Kind.WRONG_HOST, detail)
 
 
 def refuse_strangers() -> None:
@@ -51,14 +52,14 @@ def refuse_strangers() -> None:
     # Browsers leave Sec-Fetch-Site out on plain HTTP beyond localhost; there the Origin must do.
     own = site in _OWN_PAGES if site is not None else origin is None or origin.partition("://")[2] == request.host
     if not own:
-        raise Refusal(403, "cross-site", "Not from here", "A page of another site cannot change anything here.")
+        raise Refusal(Kind.CROSS_SITE, "A page of another site cannot change anything here.")
 
 
 def refuse_other_bodies() -> None:
     """Take nothing but JSON: a form on another site can send everything else without asking."""
     has_body = bool(request.content_length) or "Transfer-Encoding" in request.headers
     if request.method not in READING and has_body and request.mimetype != "application/json":
-        raise Refusal(415, "not-json", "Only JSON is taken", "Content-Type: expected application/json")
+        raise Refusal(Kind.NOT_JSON, "Content-Type: expected application/json")
 
 
 def add_headers(response: Response) -> Response:

@@ -4,6 +4,7 @@ from flask import Blueprint, jsonify
 from flask.typing import ResponseReturnValue
 
 from .desk import desk
+from .kinds import Kind
 from .operations import operation
 from .problems import Refusal
 from .views import ProbeView
@@ -17,9 +18,9 @@ def healthz() -> ResponseReturnValue:
     """Answer 200 while this process is worth keeping; Redis being away is no reason to restart it."""
     here = desk()
     if not here.hub.alive:
-        raise Refusal(503, "hub-dead", "Not alive", "the hub no longer follows the history; restart this process")
+        raise Refusal(Kind.HUB_DEAD, "the hub no longer follows the history; restart this process")
     if here.watchdog and not here.watchdog.is_alive():
-        raise Refusal(503, "watchdog-dead", "Not alive", "the watchdog's thread ended; restart this process")
+        raise Refusal(Kind.WATCHDOG_DEAD, "the watchdog's thread ended; restart this process")
     return jsonify(status="alive")
 
 

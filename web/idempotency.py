@@ -2,10 +2,9 @@
 
 import re
 
+from ..jobs.names import KEY_LIMIT
+from .kinds import Kind
 from .problems import Refusal
-
-KEY_LIMIT = 255
-"""Characters of a key, without its quotes."""
 
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _BARE = re.compile(r"[!#-~]+")
@@ -27,4 +26,4 @@ def idempotency_key(header: str | None) -> str | None:
         return key
     detail = f"Idempotency-Key: expected 1 to {KEY_LIMIT} visible ASCII characters, or such a string in double quotes"
     errors = [{"parameter": "Idempotency-Key", "detail": detail}]
-    raise Refusal(400, "invalid-idempotency-key", "The key cannot be used", detail, errors)
+    raise Refusal(Kind.INVALID_IDEMPOTENCY_KEY, detail, errors)

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from .access import Scope
 from .desk import Desk, desk
-from .operations import Answer, operation
+from .operations import Reply, operation
 
 routes = Blueprint("metrics", __name__)
 
@@ -27,7 +27,7 @@ _COUNTED = {
 
 
 @routes.get("/metrics")
-@operation(Scope.READ, whole=True, answers={200: Answer("text/plain", meaning="The numbers.")})
+@operation(Scope.READ, whole=True, answers={200: Reply("text/plain", meaning="The numbers.")})
 def metrics() -> ResponseReturnValue:
     """Return what there is to count, in the text format of Prometheus."""
     traffic = cast(Traffic, current_app.extensions["ghostless.traffic"])

@@ -22,11 +22,15 @@ from werkzeug.exceptions import RequestEntityTooLarge
 
 from ..jobs import bounds
 from ..jobs.listing import PAGE_LIMIT
-from ..jobs.names import ID, NAME
+from ..jobs.names import ID, MESSAGE_LIMIT, NAME, OWNER_LIMIT
+from ..jobs.receivers import URL_LIMIT
 from ..jobs.submission import MOST_DEPENDENCIES, Request
+from ..jobs.tokens import PREFIX
+from ..jobs.values import text_fault
 from ..statemachine import STORED, State
 from .bodies import parse_json
 from .guards import BODY_LIMIT
+from .kinds import Kind
 from .problems import Refusal, pointer, wrong_body, wrong_query
 from .watch import TASKS_LIMIT
 
@@ -35,6 +39,8 @@ WAIT_LIMIT = 60
 
 ID_PATTERN = f"^{ID.pattern}$"
 NAME_PATTERN = f"^{NAME.pattern}$"
+
+OWNER_SAID = f"1 to {OWNER_LIMIT} bytes of printable text"
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -56,7 +62,7 @@ class Query(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def _moment(value: object) -> float | None:
+def _given_time(value: object) -> float | None:
     """Read seconds since 1970, or ISO 8601 with a zone."""
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
@@ -95,9 +101,9 @@ class Within:
         return {"anyOf": [number, *none, {"type": "null"}]}
 
 
-Moment = Annotated[
+GivenTime = Annotated[
     float | None,
-    BeforeValidator(_moment),
+    BeforeValidator(_given_time),
     Within(bounds.MOMENT),
     WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}, {"type": "null"}]}),
 ]
@@ -121,7 +127,7 @@ class SubmitBody(Body):
     queue: Annotated[str | None, _said("another queue than the type's", pattern=NAME_PATTERN)] = None
     id: Annotated[str | None, _said("the task's id; made up when it is left out", pattern=ID_PATTERN)] = None
     delay: Annotated[Any, Within(bounds.WAIT), _said("seconds to wait before it may start")] = None
-    run_at: Annotated[Moment, _said("instead of a delay: seconds since 1970, or ISO 8601 with a zone")] = None
+    run_at: Annotated[GivenTime, _said("instead of a delay: seconds since 1970, or ISO 8601 with a zone")] = None
     timeout: Annotated[Any, Within(bounds.TIMEOUT), _said("longest run of one attempt, seconds")] = None
     stall_timeout: Annotated[
         Any, Within(bounds.CLOCK), _said("longest silence between two reports of progress, seconds; 0: any")
@@ -130,10 +136,10 @@ class SubmitBody(Body):
     depends_on: Annotated[
         list[str], _said("ids of tasks that must end in SUCCESS first; they must exist", maxItems=MOST_DEPENDENCIES)
     ] = []
-    owner: Annotated[str | None, _said("whose task it is, 1 to 64 bytes of printable text", maxLength=64)] = None
+    owner: Annotated[str | None, _said(f"whose task it is, {OWNER_SAID}", maxLength=OWNER_LIMIT)] = None
     metadata: Annotated[Any, _said("the submitter's own data, any JSON of at most 1 MiB")] = None
     callback_url: Annotated[
-        str | None, _said("where the end is told, https:// (`docs/callbacks.md`)", maxLength=2000)
+        str | None, _said("where the end is told, https:// (`docs/callbacks.md`)", maxLength=URL_LIMIT)
     ] = None
 
     def request(self, idempotency_key: str | None) -> Request:
@@ -146,7 +152,7 @@ class ActionBody(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"message": "the customer changed his mind"}, {}]})
 
-    message: Annotated[str, Field(max_length=2000, description="why, for the history")] = ""
+    message: Annotated[str, Field(description=f"why, for the history: {MESSAGE_LIMIT} bytes of it are kept")] = ""
 
 
 class NoBody(Body):
@@ -159,9 +165,15 @@ def _stored(state: State) -> State:
     return state
 
 
+def _owner(value: str) -> str:
+    if wrong := text_fault(value, OWNER_LIMIT):
+        raise ValueError(wrong)
+    return value
+
+
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-Owner = Annotated[str, Field(min_length=1, max_length=64)]
+Owner = Annotated[str, AfterValidator(_owner), _said(OWNER_SAID, minLength=1, maxLength=OWNER_LIMIT)]
 StoredState = Annotated[
     State, AfterValidator(_stored), WithJsonSchema({"type": "string", "enum": [str(state) for state in STORED]})
 ]
@@ -222,7 +234,7 @@ class StreamTokenBody(Body):
 class SessionBody(Body):
     """The token for which a session stands."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"token": f"gl_0123456789ab_{'A' * 43}"}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"token": f"{PREFIX}0123456789ab_{'A' * 43}"}]})
 
     token: Annotated[str, Field(max_length=200)]
 
@@ -256,9 +268,9 @@ def read_body(model: type[Model]) -> Model:
     """Return the body's values; no body is an empty object. Raises Refusal naming every fault."""
     raw = request.get_data(cache=False)
     if not raw and request.mimetype != "application/json" and _demands_fields(model):
-        raise Refusal(415, "not-json", "Only JSON is taken", "Content-Type: expected application/json")
+        raise Refusal(Kind.NOT_JSON, "Content-Type: expected application/json")
     if request.content_length is not None and len(raw) < request.content_length:
-        raise Refusal(400, "cut-off", "Not readable", "the body ends before its Content-Length")
+        raise Refusal(Kind.CUT_OFF, "the body ends before its Content-Length")
     if request.content_length is None and len(raw) >= BODY_LIMIT:
         raise RequestEntityTooLarge  # sent in chunks: werkzeug stops reading at the limit and says nothing
     document: object = parse_json(raw) if raw else {}

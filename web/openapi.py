@@ -17,7 +17,7 @@ from werkzeug.routing import Rule
 
 from . import described
 from .models import NoBody
-from .operations import UNCHANGED, Answer, Operation, View
+from .operations import UNCHANGED, Operation, Reply, ViewFunction
 from .operations import operation as declared
 from .problems import PROBLEM
 from .schemas import Json, Schemas
@@ -32,7 +32,7 @@ _UNDESCRIBED = frozenset({"HEAD", "OPTIONS"})
 
 
 @routes.get("/openapi.json")
-@declared(None, headers=("If-None-Match",), answers={200: Answer(JSON, ("ETag",), "This document."), 304: UNCHANGED})
+@declared(None, headers=("If-None-Match",), answers={200: Reply(JSON, ("ETag",), "This document."), 304: UNCHANGED})
 def openapi() -> ResponseReturnValue:
     """Return this description."""
     rendered = current_app.extensions.setdefault("ghostless.openapi", _Rendered())
@@ -83,7 +83,7 @@ def document(app: Flask) -> Json:
 
 def _routes(app: Flask) -> Iterator["_Route"]:
     for rule in app.url_map.iter_rules():
-        view = cast(View, app.view_functions[rule.endpoint])
+        view = cast(ViewFunction, app.view_functions[rule.endpoint])
         if contract := Operation.of(view):
             yield _Route(rule, view, contract)
 
@@ -176,7 +176,7 @@ def _body(model: type[BaseModel], schema: Json) -> Json:
     return {"required": required, "content": {JSON: content}}
 
 
-def _answer(status: int, answer: Answer, schemas: Schemas) -> Json:
+def _answer(status: int, answer: Reply, schemas: Schemas) -> Json:
     told: Json = {"description": answer.meaning or _meaning(status, answer.body)}
     if answer.headers:
         told["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in answer.headers}

@@ -13,13 +13,13 @@ from .access import Scope, caller
 from .guards import READING
 from .models import Body, NoBody, NoQuery, Query, read_body, read_query
 
-View = Callable[..., ResponseReturnValue]
+ViewFunction = Callable[..., ResponseReturnValue]
 
-NOT_SAID: Mapping[int, "Answer | type[BaseModel] | None"] = {}
+NOT_SAID: Mapping[int, "Reply | type[BaseModel] | None"] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """One way in which a route answers: with a JSON object, with another content type, or without a body."""
 
     body: type[BaseModel] | str | None
@@ -27,7 +27,7 @@ class Answer:
     meaning: str = ""  # else what the model says of itself
 
 
-UNCHANGED = Answer(None, ("ETag",), "The client has this version.")
+UNCHANGED = Reply(None, ("ETag",), "The client has this version.")
 """What If-None-Match is answered with (304)."""
 
 
@@ -44,11 +44,11 @@ class Operation:
     whole: bool = False  # tells of everybody's tasks: not for callers that are bound to an owner
     streams: bool = False  # a stream token is enough
     headers: tuple[str, ...] = ()
-    answers: Mapping[int, Answer] = field(default_factory=dict[int, Answer])
+    answers: Mapping[int, Reply] = field(default_factory=dict[int, Reply])
     problems: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, view: View) -> "Operation | None":
+    def of(cls, view: ViewFunction) -> "Operation | None":
         """Return what a view was declared with."""
         return cast("Operation | None", getattr(view, "operation", None))
 
@@ -74,18 +74,18 @@ def operation(
     whole: bool = False,
     streams: bool = False,
     headers: Sequence[str] = (),
-    answers: Mapping[int, Answer | type[BaseModel] | None] = NOT_SAID,
+    answers: Mapping[int, Reply | type[BaseModel] | None] = NOT_SAID,
     problems: Sequence[int] = (),
-) -> Callable[[View], View]:
+) -> Callable[[ViewFunction], ViewFunction]:
     """Declare a route's contract. Its view gets `query` and `body`, where it has models of its own, as arguments.
 
     `whole` is for what tells of everybody's tasks, `streams` for what a stream token is enough for. `answers` are by
-    status: a model, None for an answer without a body, or an `Answer` that tells more.
+    status: a model, None for an answer without a body, or a `Reply` that tells more.
     """
-    told = {status: one if isinstance(one, Answer) else Answer(one) for status, one in answers.items()}
+    told = {status: one if isinstance(one, Reply) else Reply(one) for status, one in answers.items()}
     declared = Operation(scope, query, body, whole, streams, tuple(headers), told, tuple(problems))
 
-    def decorate(view: View) -> View:
+    def decorate(view: ViewFunction) -> ViewFunction:
         @wraps(view)
         def checked(**path: str) -> ResponseReturnValue:
             return view(**path, **declared.read())

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ..statemachine import State
-from .views import Answer, Moment, Number, PolicyView
+from .views import Number, PolicyView, Timestamp, View
 
 
-class LedgerView(Answer):
+class LedgerView(View):
     """The counters of tasks: submitted = live + final + purged + lost + missing."""
 
     submitted: Number
@@ -21,7 +21,7 @@ class LedgerView(Answer):
     stale_writes: Annotated[Number, Field(description="refused writes of attempts that no longer held their task")]
 
 
-class GroupView(Answer):
+class GroupView(View):
     """How far one group of listeners is."""
 
     name: str
@@ -35,14 +35,14 @@ class GroupView(Answer):
     problem: Annotated[str, Field(description="what is damaged of what is kept about the group")]
 
 
-class DeliveriesView(Answer):
+class DeliveriesView(View):
     """What is to be told to callbacks."""
 
     hosts: Annotated[Number, Field(description="hosts for which deliveries wait")]
     late: Annotated[Number, Field(description="those of them to which nobody sends although it is time")]
 
 
-class StatsView(Answer):
+class StatsView(View):
     """How the whole stands."""
 
     states: Annotated[dict[State, Number], Field(description="how many tasks are in each state")]
@@ -55,7 +55,7 @@ class StatsView(Answer):
     deliveries: DeliveriesView
 
 
-class QueueView(Answer):
+class QueueView(View):
     """One queue."""
 
     name: str
@@ -64,13 +64,13 @@ class QueueView(Answer):
     parked: Annotated[dict[str, Number], Field(description="those that no worker serves, by type")]
 
 
-class QueueList(Answer):
+class QueueList(View):
     """Every queue that a task, a task type or a worker names."""
 
     queues: list[QueueView]
 
 
-class TypeView(Answer):
+class TypeView(View):
     """One task type, as workers published it."""
 
     name: str
@@ -82,13 +82,13 @@ class TypeView(Answer):
     description: str
 
 
-class TypeList(Answer):
+class TypeList(View):
     """Every published task type, by name."""
 
     types: list[TypeView]
 
 
-class RecurrenceView(Answer):
+class RecurrenceView(View):
     """When a schedule is due."""
 
     cron: Annotated[str | None, Field(description="a cron expression")]
@@ -97,7 +97,7 @@ class RecurrenceView(Answer):
     start: Annotated[Number, Field(description="from when the interval counts, ms since 1970")]
 
 
-class ScheduleView(Answer):
+class ScheduleView(View):
     """A task that is submitted again and again."""
 
     name: str
@@ -109,7 +109,7 @@ class ScheduleView(Answer):
     overlap: Annotated[Literal["allow", "skip"], Field(description="whether a run may begin before the last is over")]
     source: Annotated[str, Field(description="who registered it")]
     paused: bool
-    due: Annotated[Moment, Field(description="the next run, ms since 1970")]
+    due: Annotated[Timestamp, Field(description="the next run, ms since 1970")]
     last_due: int | None
     last_task: Annotated[str | None, Field(description="the task of the last run")]
     last_problem: str
@@ -117,20 +117,20 @@ class ScheduleView(Answer):
     declared: Annotated[bool, Field(description="by code")]
 
 
-class DamagedSchedule(Answer):
-    """A schedule whose record cannot be read, and why."""
+class DamagedSchedule(View):
+    """A schedule whose record cannot be read; an operator's `ghostless schedules` says why."""
 
     name: str
-    damaged: str
+    damaged: Literal[True]
 
 
-class ScheduleList(Answer):
+class ScheduleList(View):
     """Every schedule, by name."""
 
     schedules: list[ScheduleView | DamagedSchedule]
 
 
-class GpuView(Answer):
+class GpuView(View):
     """The memory of one GPU; zeros where NVML does not tell."""
 
     used: Number
@@ -138,7 +138,7 @@ class GpuView(Answer):
     device: Annotated[str, Field(description="number or UUID, as in CUDA_VISIBLE_DEVICES")]
 
 
-class RecordView(Answer):
+class RecordView(View):
     """What a worker of ours told of itself with its last beat."""
 
     version: Annotated[str, Field(description="of Ghostless")]
@@ -149,8 +149,6 @@ class RecordView(Answer):
     task_id: str | None
     attempt: int | None
     since: Annotated[int | None, Field(description="when the attempt began")]
-    stopping: Annotated[str, Field(description="why the attempt was asked to stop, else empty")]
-    kill_at: Annotated[int | None, Field(description="when its process is killed then")]
     lease_age: Annotated[int | None, Field(description="since the lease was last renewed, ms")]
     stopping: Annotated[str, Field(description="why the attempt was asked to stop; empty while it may run on")]
     kill_at: Annotated[int | None, Field(description="when its process is killed, if it does not stop before")]
@@ -162,7 +160,7 @@ class RecordView(Answer):
     health: Annotated[str | None, Field(description="where it answers for its health, address and port")]
 
 
-class WorkerView(Answer):
+class WorkerView(View):
     """One worker that is registered with rq."""
 
     name: str
@@ -181,7 +179,7 @@ class WorkerView(Answer):
     types_by_queue: Annotated[dict[str, list[str]], Field(description="what it serves, if it works over HTTP")]
 
 
-class WorkerList(Answer):
+class WorkerList(View):
     """Every registered worker, by name."""
 
     workers: list[WorkerView]

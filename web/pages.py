@@ -1,13 +1,13 @@
 """Pages for people: shells without data, which ask the API for what they show, as any other client does."""
 
-import re
-
 from flask import Blueprint, Response, current_app, make_response, render_template
 from flask.typing import ResponseReturnValue
 
-from .models import ID_PATTERN, NextQuery
+from .models import NextQuery
+from .names import task_id
 from .openapi import document
-from .operations import Answer, operation
+from .operations import Reply, operation
+from .problems import Refusal
 
 PAGE_POLICY = "; ".join(
     [
@@ -24,7 +24,7 @@ PAGE_POLICY = "; ".join(
 )
 """What a page may load and run: nothing but the files of this server, and no text that became code."""
 
-_PAGE = {200: Answer("text/html", (), "A page.")}
+_PAGE = {200: Reply("text/html", (), "A page.")}
 
 routes = Blueprint("pages", __name__, template_folder="templates")
 
@@ -33,9 +33,10 @@ routes = Blueprint("pages", __name__, template_folder="templates")
 @operation(None, answers=_PAGE)
 def task(given_id: str) -> ResponseReturnValue:
     """Show one task: where it is, how it got there, and what can be done."""
-    if not re.fullmatch(ID_PATTERN, given_id):
-        return page("missing.html", what=given_id[:100]), 404
-    return page("task.html", task_id=given_id)
+    try:
+        return page("task.html", task_id=task_id(given_id))
+    except Refusal as refusal:
+        return page("missing.html", what=given_id[:100]), refusal.kind.status
 
 
 @routes.get("/login")

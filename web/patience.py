@@ -9,6 +9,7 @@ from typing import Any
 import gevent
 from gunicorn.http.errors import ParseException
 
+from .kinds import Kind
 from .problems import Refusal
 
 BODY_TIME = 30.0
@@ -30,16 +31,14 @@ class TimedBody:
             with gevent.Timeout(max(0.0, self._ends_at - time.monotonic()), self._late()):
                 return self._body.read(size)
         except ParseException as error:
-            raise self._given_up(
-                Refusal(400, "bad-body", "Not readable", "the body is cut off or badly framed")
-            ) from error
+            raise self._given_up(Refusal(Kind.BAD_BODY, "the body is cut off or badly framed")) from error
         except Refusal as refusal:
             raise self._given_up(refusal) from None
 
     @staticmethod
     def _late() -> Refusal:
         detail = f"the whole body must be there within {BODY_TIME:g} s"
-        return Refusal(408, "too-slow", "The body came too slowly", detail)
+        return Refusal(Kind.TOO_SLOW, detail)
 
     def _given_up(self, refusal: Refusal) -> Refusal:
         self._request.force_close()  # what is still to come would be taken for the next request

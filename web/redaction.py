@@ -3,10 +3,14 @@
 import logging
 import re
 
+from ..jobs.tokens import PREFIX
+from .cookies import SESSION_COOKIE
+from .credentials import STREAM_PREFIX
+
 _OPENERS = re.compile(
-    r"\bgls?_[A-Za-z0-9_.-]{8,}"  # tokens, wherever they stand
+    rf"\b({PREFIX}|{STREAM_PREFIX})[A-Za-z0-9_.-]{{8,}}"  # tokens, wherever they stand
     r"|(?<=[?&]token=)[^&\s'\"]+"
-    r"|(?<=ghostless_session=)[^;\s'\"]+"
+    rf"|(?<={SESSION_COOKIE}=)[^;\s'\"]+"
     r"|(?i:(?<=bearer ))[^\s'\"]+"
 )
 

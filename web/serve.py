@@ -70,14 +70,7 @@ def serve(
     """
     demands = demands_tokens(settings, host, allow_anonymous=allow_anonymous, require_tokens=require_tokens)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    limits = raise_file_limit()
-    options: dict[str, Any] = {"bind": address, "workers": workers, "worker_connections": limits.connections}
-    if threads:
-        limits = limits.with_threads(threads)
-        log.warning(
-            "with %d threads a worker serves %d streams at most; greenlets serve thousands", threads, limits.subscribers
-        )
-        options |= {"worker_class": "gthread", "threads": threads}
+    limits, options = _capacity(threads)
     make_app = partial(
         create_app,
         settings,
@@ -86,7 +79,20 @@ def serve(
         limits=limits,
         proxies=proxies,
     )
-    Server(settings, make_app, options, watchdog=watchdog).run()
+    Server(settings, make_app, {"bind": address, "workers": workers, **options}, watchdog=watchdog).run()
+
+
+def _capacity(threads: int) -> tuple[Limits, dict[str, Any]]:
+    """Return what fits into a worker, with so many threads or with greenlets, and gunicorn's options for that."""
+    limits = raise_file_limit()
+    options: dict[str, Any] = {"worker_connections": limits.connections}
+    if not threads:
+        return limits, options
+    few = limits.with_threads(threads)
+    log.warning(
+        "with %d threads a worker serves %d streams at most; greenlets serve thousands", threads, few.subscribers
+    )
+    return few, options | {"worker_class": "gthread", "threads": threads}
 
 
 def demands_tokens(settings: Settings, host: str, *, allow_anonymous: bool, require_tokens: bool) -> bool:

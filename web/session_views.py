@@ -5,17 +5,17 @@ from typing import Annotated
 from pydantic import Field
 
 from ..jobs.tokens import Scope
-from .views import Answer, Moment
+from .views import Timestamp, View
 
 
-class StreamTokenView(Answer):
+class StreamTokenView(View):
     """A token that is good for one stream and the tasks in it."""
 
     token: Annotated[str, Field(description="for `Authorization: Bearer`, or `?token=` on the routes of events")]
-    expires_at: Moment
+    expires_at: Timestamp
 
 
-class CallerView(Answer):
+class CallerView(View):
     """Who asks, and what he may do."""
 
     actor: Annotated[str, Field(description="his name in the history")]

@@ -9,7 +9,7 @@ from .confinement import watch_seen
 from .cookies import end_session, start_session
 from .desk import desk
 from .models import SessionBody, StreamTokenBody
-from .operations import Answer, operation
+from .operations import Reply, operation
 from .session_views import CallerView, StreamTokenView
 from .watch import Watch
 
@@ -30,7 +30,7 @@ def stream_token(body: StreamTokenBody) -> ResponseReturnValue:
 
 
 @routes.post("/session")
-@operation(None, body=SessionBody, answers={204: Answer(None, meaning="The cookie is set.")})
+@operation(None, body=SessionBody, answers={204: Reply(None, meaning="The cookie is set.")})
 def log_in(body: SessionBody) -> ResponseReturnValue:
     """Begin a browser's session: the answer sets a cookie that stands for the token, and lives on while it is used."""
     credential = credentials.of_token(desk().keyring, body.token)
@@ -49,7 +49,7 @@ def who() -> ResponseReturnValue:
 
 
 @routes.delete("/session")
-@operation(None, answers={204: Answer(None, meaning="The cookie is gone.")})
+@operation(None, answers={204: Reply(None, meaning="The cookie is gone.")})
 def log_out() -> ResponseReturnValue:
     """End a browser's session by taking its cookie away."""
     answer = Response(status=204)

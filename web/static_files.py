@@ -8,7 +8,7 @@ from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import NotFound
 from werkzeug.security import safe_join
 
-from .operations import Answer, operation
+from .operations import Reply, operation
 
 FOLDER = Path(__file__).parent / "static"
 
@@ -19,9 +19,7 @@ routes = Blueprint("static", __name__)
 
 
 @routes.get("/static/<path:file>")
-@operation(
-    None, headers=("If-None-Match",), answers={200: Answer("text/javascript", ("ETag",), "The file."), 304: None}
-)
+@operation(None, headers=("If-None-Match",), answers={200: Reply("text/javascript", ("ETag",), "The file."), 304: None})
 def static_file(file: str) -> ResponseReturnValue:
     """Return a file of the pages or of the JavaScript client; 304 when the browser has it as it is."""
     kind, path = TYPES.get(file.rpartition(".")[2]), safe_join(str(FOLDER), file)

@@ -10,21 +10,21 @@ from flask.typing import ResponseReturnValue
 
 from ..jobs.errors import InvalidTask
 from ..jobs.listing import Filter, Page
-from ..jobs.messages import Answer as Answered
-from ..jobs.model import Task
+from ..jobs.model import Task, damaged_view
 from ..jobs.reads import Damaged
 from ..jobs.submission import Request
-from ..statemachine import State
+from ..statemachine import ACTIONS, State
 from .access import Scope, caller
 from .confinement import cursor_read, cursor_shown, task_seen
 from .cursors import ORIGIN, to_text
-from .desk import Desk, desk
+from .desk import desk, shown
 from .idempotency import idempotency_key
+from .kinds import Kind
 from .models import ActionBody, ListQuery, SubmitBody, WaitQuery
-from .operations import UNCHANGED, Answer, operation
+from .operations import UNCHANGED, Reply, operation
 from .problems import Refusal, wrong_parameter
 from .views import ExplanationView, HistoryView, SubmittedView, TaskList, TaskView
-from .waiting import POLL_AFTER, applied_wait, wait_for_change
+from .waiting import POLL_AFTER, applied_wait, tell_wait, wait_for_change
 
 UNCONFIRMED = frozenset({State.CANCELLING, State.PAUSING})
 """States in which a worker has still to confirm what was asked."""
@@ -38,8 +38,8 @@ routes = Blueprint("tasks", __name__, url_prefix="/api/tasks")
     body=SubmitBody,
     headers=("Idempotency-Key",),
     answers={
-        202: Answer(SubmittedView, ("Location", "Retry-After"), "The task was accepted."),
-        200: Answer(SubmittedView, ("Location",), "It existed already: the same request was sent before."),
+        202: Reply(SubmittedView, ("Location", "Retry-After"), "The task was accepted."),
+        200: Reply(SubmittedView, ("Location",), "It existed already: the same request was sent before."),
     },
     problems=(409,),
 )
@@ -63,7 +63,7 @@ def _of_caller(wish: Request) -> Request:
     if owner is None:
         return wish
     if wish.owner not in (None, owner):
-        raise Refusal(403, "bound-token", "Not allowed", "owner: this token submits for its own owner only")
+        raise Refusal(Kind.BOUND_TOKEN, "owner: this token submits for its own owner only")
     return replace(wish, owner=owner, confined=True)
 
 
@@ -72,7 +72,7 @@ def _of_caller(wish: Request) -> Request:
     Scope.READ,
     query=ListQuery,
     headers=("If-None-Match",),
-    answers={200: Answer(TaskList, ("ETag", "Link")), 304: UNCHANGED},
+    answers={200: Reply(TaskList, ("ETag", "Link")), 304: UNCHANGED},
 )
 def listing(query: ListQuery) -> ResponseReturnValue:
     """Return one page of tasks, the latest change first, with the cursor of the next page and of a stream."""
@@ -84,7 +84,7 @@ def listing(query: ListQuery) -> ResponseReturnValue:
         page = here.client.list(Filter(query.state, query.type, query.queue, owner), limit=query.limit, cursor=cursor)
     except InvalidTask as error:
         raise wrong_parameter(error.faults) from error
-    answer = jsonify(_page_view(here, page, newest.epoch) | {"last_event_id": str(newest)})
+    answer = jsonify(_page_view(page, newest.epoch) | {"last_event_id": str(newest)})
     # Weak: a later place in the history alone is no other page.
     answer.set_etag(_page_version(page, newest.epoch), weak=True)
     if page.cursor:
@@ -95,17 +95,14 @@ def listing(query: ListQuery) -> ResponseReturnValue:
     return answer.make_conditional(request)
 
 
-def _page_view(here: Desk, page: Page, epoch: str) -> dict[str, Any]:
-    tasks = [
-        {"id": task.id, "damaged": True} if isinstance(task, Damaged) else here.shown(task, epoch)
-        for task in page.tasks
-    ]
+def _page_view(page: Page, epoch: str) -> dict[str, Any]:
+    tasks = [damaged_view(id=task.id) if isinstance(task, Damaged) else shown(task, epoch) for task in page.tasks]
     return {"tasks": tasks, "next": cursor_shown(page.cursor)}
 
 
 def _page_version(page: Page, epoch: str) -> str:
-    shown = [task.id if isinstance(task, Damaged) else f"{task.id}.{task.version}" for task in page.tasks]
-    return hashlib.blake2b(" ".join([epoch, *shown, page.cursor or ""]).encode(), digest_size=12).hexdigest()
+    versions = [task.id if isinstance(task, Damaged) else f"{task.id}.{task.version}" for task in page.tasks]
+    return hashlib.blake2b(" ".join([epoch, *versions, page.cursor or ""]).encode(), digest_size=12).hexdigest()
 
 
 @routes.get("/<given_id>")
@@ -115,8 +112,8 @@ def _page_version(page: Page, epoch: str) -> str:
     streams=True,
     headers=("If-None-Match", "Prefer"),
     answers={
-        200: Answer(TaskView, ("ETag", "Retry-After", "Preference-Applied")),
-        304: Answer(None, ("ETag", "Retry-After", "Preference-Applied"), "The client has this version."),
+        200: Reply(TaskView, ("ETag", "Retry-After", "Preference-Applied")),
+        304: Reply(None, ("ETag", "Retry-After", "Preference-Applied"), "The client has this version."),
     },
 )
 def show(given_id: str, query: WaitQuery) -> ResponseReturnValue:
@@ -127,10 +124,9 @@ def show(given_id: str, query: WaitQuery) -> ResponseReturnValue:
     task = wait_for_change(here, task_seen(given_id), _knows_version(), wait or 0)
     caller().confirm()
     caller().check(task)
-    answer = _task_answer(here, task, epoch)
-    if wait is not None:
-        answer.headers["Preference-Applied"] = f"wait={wait}"
-    elif not task.is_final:
+    answer = _task_answer(task, epoch)
+    tell_wait(answer, wait)
+    if wait is None and not task.is_final:
         answer.headers["Retry-After"] = str(POLL_AFTER)
     return answer.make_conditional(request)
 
@@ -141,8 +137,8 @@ def _knows_version() -> Callable[[Task], bool] | None:
     return (lambda task: known.contains_weak(task.version)) if known else None
 
 
-def _task_answer(here: Desk, task: Task, epoch: str) -> Response:
-    answer = jsonify(here.shown(task, epoch))
+def _task_answer(task: Task, epoch: str) -> Response:
+    answer = jsonify(shown(task, epoch))
     answer.set_etag(task.version)
     return answer
 
@@ -152,7 +148,7 @@ def _task_answer(here: Desk, task: Task, epoch: str) -> Response:
     Scope.READ,
     streams=True,
     headers=("If-None-Match",),
-    answers={200: Answer(HistoryView, ("ETag",)), 304: UNCHANGED},
+    answers={200: Reply(HistoryView, ("ETag",)), 304: UNCHANGED},
 )
 def history(given_id: str) -> ResponseReturnValue:
     """Return every move of a task, oldest first."""
@@ -172,29 +168,25 @@ def explain(given_id: str) -> ResponseReturnValue:
     return jsonify(desk().client.explain(task_seen(given_id)).to_dict())
 
 
-@routes.post("/<given_id>/<any(cancel, pause, resume, retry):action>")
+@routes.post(f"/<given_id>/<any({', '.join(ACTIONS)}):action>")
 @operation(
     Scope.OPERATE,
     body=ActionBody,
     answers={
-        200: Answer(TaskView, ("ETag",), "It is done, or was so already."),
-        202: Answer(TaskView, ("ETag", "Retry-After"), "The task's worker was asked, and has to confirm."),
+        200: Reply(TaskView, ("ETag",), "It is done, or was so already."),
+        202: Reply(TaskView, ("ETag", "Retry-After"), "The task's worker was asked, and has to confirm."),
     },
     problems=(409,),
 )
 def act(given_id: str, action: str, body: ActionBody) -> ResponseReturnValue:
     """Cancel, pause, resume or retry: 200 when that is done or was so already, 202 when the worker has to confirm."""
     here = desk()
-    _ask(here, action)(task_seen(given_id), actor=caller().actor, message=body.message)
+    ask: Callable[..., object] = getattr(here.client, action)  # each action is one of its methods
+    ask(task_seen(given_id), actor=caller().actor, message=body.message)
     epoch = here.epoch()
     task = here.client.get(given_id)
-    answer = _task_answer(here, task, epoch)
+    answer = _task_answer(task, epoch)
     if task.state not in UNCONFIRMED:
         return answer, 200
     answer.headers["Retry-After"] = str(POLL_AFTER)
     return answer, 202
-
-
-def _ask(here: Desk, action: str) -> Callable[..., Answered]:
-    client = here.client
-    return {"cancel": client.cancel, "pause": client.pause, "resume": client.resume, "retry": client.retry}[action]

@@ -5,26 +5,27 @@ All times are ms since 1970 by Redis' clock, spans are ms and sizes bytes, unles
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
-from ..statemachine import Event, Reason, State
+from ..statemachine import ACTIONS, Event, Reason, State
 from .models import ID_PATTERN, StoredState
 
+ActionName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(ACTIONS)})]
 Number = Annotated[int, Field(ge=0)]
-Moment = Annotated[int, Field(description="ms since 1970, by Redis' clock", examples=[1_790_000_000_000])]
+Timestamp = Annotated[int, Field(description="ms since 1970, by Redis' clock", examples=[1_790_000_000_000])]
 TaskId = Annotated[str, Field(description="the task's id", pattern=ID_PATTERN, examples=["film-7"])]
 Cursor = Annotated[
     str, Field(description="a place in the history, to go on from as Last-Event-ID", examples=["5f2a.1790000000000-0"])
 ]
 
 
-class Answer(BaseModel):
+class View(BaseModel):
     """A JSON object with exactly these fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class FaultView(Answer):
+class FaultView(View):
     """One thing wrong with a request: `pointer` names the place in the body, `parameter` the query's or the path's."""
 
     pointer: Annotated[str, Field(description="JSON pointer (RFC 6901) into the body")] = ""
@@ -47,7 +48,7 @@ class Problem(BaseModel):
 # Tasks
 
 
-class PolicyView(Answer):
+class PolicyView(View):
     """How long a task may run and how often it is tried. All times are ms."""
 
     timeout: Annotated[Number, Field(description="longest run of one attempt")]
@@ -62,7 +63,7 @@ class PolicyView(Answer):
     max_runtime: Annotated[Number, Field(description="longest run with all that was added; 0: nothing is")]
 
 
-class TaskView(Answer):
+class TaskView(View):
     """One task at one moment. Listings leave `params`, `metadata`, `depends_on`, `result` and `error` out (null)."""
 
     id: TaskId
@@ -70,8 +71,8 @@ class TaskView(Answer):
     queue: Annotated[str, Field(description="the queue that it runs from")]
     state: StoredState
     attempt: Annotated[Number, Field(description="the attempt that runs or ran last; 0 before the first")]
-    submitted_at: Moment
-    entered_at: Annotated[Moment, Field(description="since when it is in its state, ms since 1970")]
+    submitted_at: Timestamp
+    entered_at: Annotated[Timestamp, Field(description="since when it is in its state, ms since 1970")]
     policy: PolicyView
     owner: str | None
     worker_id: Annotated[str | None, Field(description="the worker that holds it, or held it last")]
@@ -96,22 +97,22 @@ class TaskView(Answer):
     finished_at: Annotated[int | None, Field(description="when it became final, ms since 1970")]
 
 
-class DamagedTask(Answer):
-    """A listed task whose record cannot be read; an operator's `ghostless doctor` says more."""
+class DamagedView(View):
+    """What is listed of a record that cannot be read; an operator's `ghostless doctor` says more."""
 
     id: str
     damaged: Literal[True]
 
 
-class TaskList(Answer):
+class TaskList(View):
     """One page of tasks, the latest change first."""
 
-    tasks: list[TaskView | DamagedTask]
+    tasks: list[TaskView | DamagedView]
     next: Annotated[str | None, Field(description="the cursor of the next page; null on the last")]
     last_event_id: Annotated[Cursor, Field(description="the history's end before the page was read, for a stream")]
 
 
-class SubmittedView(Answer):
+class SubmittedView(View):
     """What became of a submit."""
 
     id: TaskId
@@ -119,11 +120,11 @@ class SubmittedView(Answer):
     created: Annotated[bool, Field(description="false when the task existed already")]
 
 
-class EntryView(Answer):
+class EntryView(View):
     """One move of a task."""
 
     id: Annotated[str, Field(description="its place in the history")]
-    at: Moment
+    at: Timestamp
     task: TaskId
     event: Event
     from_state: Annotated[State | None, Field(alias="from", description="null for a submit")]
@@ -137,7 +138,7 @@ class EntryView(Answer):
     owner: str | None
 
 
-class HistoryView(Answer):
+class HistoryView(View):
     """Every move of a task, oldest first."""
 
     task: TaskId
@@ -145,31 +146,29 @@ class HistoryView(Answer):
     cursor: Cursor
 
 
-class ExplanationView(Answer):
+class ExplanationView(View):
     """Where a task is, why, and what happens next."""
 
     id: TaskId
     state: StoredState
-    since: Moment
+    since: Timestamp
     why: Annotated[str, Field(description="why it is in its state")]
     next: Annotated[str, Field(description="what happens next")]
     next_at: Annotated[int | None, Field(description="when, where that is known: ms since 1970")]
     evidence: Annotated[list[str], Field(description="what this was concluded from")]
-    actions: Annotated[
-        list[Literal["cancel", "pause", "resume", "retry"]], Field(description="what a person can do now")
-    ]
+    actions: Annotated[list[ActionName], Field(description="what a person can do now")]
 
 
 # The whole
 
 
-class ProbeView(Answer):
+class ProbeView(View):
     """The answer of a probe that is content."""
 
     status: Literal["alive", "ready"]
 
 
-class ArtifactView(Answer):
+class ArtifactView(View):
     """A file that a handler kept with `ctx.artifact`."""
 
     name: str
@@ -177,7 +176,7 @@ class ArtifactView(Answer):
     is_picture: Annotated[bool, Field(description="whether a browser may show it; else it is saved")]
 
 
-class ArtifactList(Answer):
+class ArtifactList(View):
     """What a task's attempts kept, by name."""
 
     task: TaskId

@@ -4,6 +4,8 @@ import re
 import time
 from collections.abc import Callable
 
+from flask import Response
+
 from ..jobs.model import Task
 from .desk import Desk
 from .hub import HubClosed
@@ -25,6 +27,12 @@ def applied_wait(asked: int | None, prefer: str) -> int | None:
     if asked is None and preferred:
         asked = int(preferred[1])
     return None if asked is None else min(asked, WAIT_LIMIT)
+
+
+def tell_wait(answer: Response, wait: int | None) -> None:
+    """Say in an answer for how many seconds it was held at most, where that was asked for."""
+    if wait is not None:
+        answer.headers["Preference-Applied"] = f"wait={wait}"
 
 
 def wait_for_change(desk: Desk, task_id: str, known: Known | None, seconds: int) -> Task:

@@ -12,8 +12,9 @@ from ..jobs.beats import heartbeat_many
 from ..jobs.context import LINE_LIMIT
 from ..jobs.context import MESSAGE_LIMIT as PROGRESS_LIMIT
 from ..jobs.errors import CorruptRecord, IllegalMove, StaleAttempt, TaskNotFound
-from ..jobs.failure import ERROR_LIMIT, MESSAGE_LIMIT
+from ..jobs.failure import ERROR_LIMIT
 from ..jobs.messages import Answer, Claim, Claimed, Ending, Held
+from ..jobs.names import MESSAGE_LIMIT
 from ..jobs.settings import Settings
 from ..jobs.store import Store
 from ..jobs.values import InvalidValue, cut, cut_middle, to_json
@@ -22,11 +23,10 @@ from .access import Scope
 from .desk import desk
 from .models import WaitQuery
 from .names import queue_name, task_id
-from .operations import Answer as Told
-from .operations import operation
+from .operations import Reply, operation
 from .peers import Peer
 from .problems import pointer, wrong_body
-from .waiting import applied_wait
+from .waiting import applied_wait, tell_wait
 from .work_models import (
     AttemptBody,
     BeatOfOne,
@@ -59,7 +59,10 @@ routes = Blueprint("work", __name__, url_prefix="/api")
 @routes.post("/queues/<given_name>/claim")
 @operation(
     Scope.WORK, query=WaitQuery, body=ClaimBody, headers=("Prefer",), problems=(409,),
-    answers={200: Told(ClaimView, ("Preference-Applied",)), 204: Told(None, ("Preference-Applied",), "No task came.")},
+    answers={
+        200: Reply(ClaimView, ("Preference-Applied",)),
+        204: Reply(None, ("Preference-Applied",), "No task came."),
+    },
 )  # fmt: skip
 def claim(given_name: str, query: WaitQuery, body: ClaimBody) -> ResponseReturnValue:
     """Start the next task of a queue for a worker: 200 with the task, 204 when none came within the wait.
@@ -73,8 +76,7 @@ def claim(given_name: str, query: WaitQuery, body: ClaimBody) -> ResponseReturnV
     wish = Claim(body.worker, (queue_name(given_name),), token, tuple(body.types), tasks_only=True)
     claimed = here.claiming.take(wish, wait or 0, lambda: not peer.has_hung_up())
     answer = _json_of(_shown(claimed, here.client.settings)) if claimed else Response(status=204)
-    if wait is not None:
-        answer.headers["Preference-Applied"] = f"wait={wait}"
+    tell_wait(answer, wait)
     return answer
 
 
@@ -166,7 +168,7 @@ def heartbeats(body: BeatsBody) -> ResponseReturnValue:
     (try again); `action` is that of `heartbeat`, or `stop`.
     """
     here = desk()
-    answers = heartbeat_many(here.client.store, [beat.held() for beat in body.tasks])
+    answers = heartbeat_many(here.client.store, [beat.held(beat.id) for beat in body.tasks])
     here.workers.beats(body.worker)
     tasks = [_beat(beat, answer) for beat, answer in zip(body.tasks, answers, strict=True)]
     settings = here.client.settings

@@ -55,18 +55,23 @@ class ClaimBody(Body):
     token: Token | None = None
 
 
-class AttemptBody(Body):
-    """Who writes to a task: the worker, and the attempt and token that its claim gave it."""
+class HeldBody(Body):
+    """The attempt of a task that a claim gave, and its token."""
 
-    model_config = _like(_HELD)
-
-    worker: Name
     attempt: Annotated[int, Field(ge=1, le=10**9)]
     token: Token
 
     def held(self, task_id: str) -> Held:
         """Return the right that is claimed."""
         return Held(task_id, self.attempt, self.token)
+
+
+class AttemptBody(HeldBody):
+    """Who writes to a task: the worker, and the attempt and token that its claim gave it."""
+
+    model_config = _like(_HELD)
+
+    worker: Name
 
 
 class ProgressBody(AttemptBody):
@@ -138,16 +143,10 @@ class StoppedBody(AttemptBody):
     message: str = ""
 
 
-class BeatOfOne(Body):
+class BeatOfOne(HeldBody):
     """One attempt among those whose leases are renewed together."""
 
     id: Id
-    attempt: Annotated[int, Field(ge=1, le=10**9)]
-    token: Token
-
-    def held(self) -> Held:
-        """Return the right that is claimed."""
-        return Held(self.id, self.attempt, self.token)
 
 
 class BeatsBody(Body):

@@ -3,17 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ..statemachine import State
+from .views import View
 
 Action = Literal["continue", "cancel", "pause"]
-
-
-class View(BaseModel):
-    """A JSON object with exactly these fields."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 Lease = Annotated[float, Field(description="seconds of silence after which somebody else gets the task")]

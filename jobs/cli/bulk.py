@@ -11,9 +11,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..bulk import ACTIONS, COUNTS, LIMIT, USUAL_LIMIT, BulkAction, BulkFilter, BulkRequest
+from ...statemachine import ACTIONS
+from ..bulk import COUNTS, LIMIT, USUAL_LIMIT, BulkAction, BulkFilter, BulkRequest
 from ..bulk_actions import BulkActions, Count
 from ..listing import PAGE_LIMIT
+from ..model import damaged_view
 from ..reads import Damaged
 from .lazy import Failed
 from .options import as_moment, as_name, as_state
@@ -192,12 +194,16 @@ def list_bulk_actions(session: Session, as_json: bool, limit: int = 20) -> None:
     """
     found = session.client.bulk.newest(limit)
     if as_json:
-        print_json({"bulk_actions": [asdict(one) if isinstance(one, Damaged) else one.to_dict() for one in found]})
+        print_json({"bulk_actions": [_view(one) for one in found]})
     else:
         show_table(_COLUMNS, [_row(one, session.now()) for one in found], empty="there was no bulk action yet")
 
 
 _COLUMNS = [Column("BULK ACTION"), Column("ACTION"), Column("STATE"), Column("BEGUN"), Column("DID"), Column("FOR")]
+
+
+def _view(found: BulkAction | Damaged) -> dict[str, Any]:
+    return damaged_view(found.detail, id=found.id) if isinstance(found, Damaged) else found.to_dict()
 
 
 def _row(found: BulkAction | Damaged, now: int) -> list[str]:

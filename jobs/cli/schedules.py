@@ -46,7 +46,7 @@ def list_schedules(session: Session, as_json: bool) -> None:
     """
     found, now = session.client.schedules.all()
     if as_json:
-        print_json({"schedules": [as_dict(name, schedule) for name, schedule in found.items()]})
+        print_json({"schedules": [as_dict(name, schedule, for_operators=True) for name, schedule in found.items()]})
     else:
         rows = [_row(name, schedule, now) for name, schedule in found.items()]
         show_table(_COLUMNS, rows, empty="no schedule is registered; add one: ghostless schedules add --help")

@@ -9,7 +9,7 @@ from ..circumstances import Circumstances
 from ..explanation import Explanation
 from ..explanation import explain as explain_task
 from ..listing import PAGE_LIMIT, Filter
-from ..model import Entry, Task
+from ..model import Entry, Task, damaged_view
 from ..reads import Damaged
 from ..spans import distance
 from .options import as_state
@@ -184,7 +184,7 @@ _LISTED = [
 
 
 def _as_json(task: Task | Damaged) -> dict[str, Any]:
-    return {"id": task.id, "damaged": task.detail} if isinstance(task, Damaged) else task.to_dict()
+    return damaged_view(task.detail, id=task.id) if isinstance(task, Damaged) else task.to_dict()
 
 
 def _row(task: Task | Damaged, now: int) -> list[str]:

@@ -3,6 +3,7 @@
 import click
 
 from ..errors import CorruptRecord
+from ..model import damaged_view
 from ..tokens import Scope, Token
 from .options import as_interval
 from .output import Column, clock, show_table, when
@@ -43,7 +44,7 @@ _COLUMNS = [Column("ID"), Column("NAME"), Column("SCOPES"), Column("OWNER"), Col
 
 
 def _view(token_id: str, token: Token | CorruptRecord) -> dict[str, object]:
-    return {"id": token_id, "damaged": token.detail} if isinstance(token, CorruptRecord) else token.to_dict()
+    return damaged_view(token.detail, id=token_id) if isinstance(token, CorruptRecord) else token.to_dict()
 
 
 def _row(token_id: str, token: Token | CorruptRecord, now: int) -> list[str]:

@@ -3,12 +3,20 @@
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from flask.testing import FlaskClient
+from ghostless.jobs.bulk import BulkFilter, BulkRequest
 from ghostless.jobs.client import Client
+from ghostless.jobs.errors import InvalidBulkAction, InvalidTask
+from ghostless.jobs.listing import Filter
+from ghostless.jobs.names import MESSAGE_LIMIT
 from redis import Redis
 from web_tools import submitted
+
+NO_OWNERS = ["", "x" * 65, "é" * 40, "a\0b", "a\nb", "a\r\nb"]
+"""What no owner may be called, wherever one is named."""
 
 FIELDS: dict[str, list[Any]] = {
     "type": [None, 1, True, [], {}, "", "a b", "a/b", "..", "x" * 300, "a\0b", "a\r\nb", "wörk", "wrok"],
@@ -19,7 +27,7 @@ FIELDS: dict[str, list[Any]] = {
     "run_at": ["1", True, [], {}, -1, 1e300, "soon", "2030-01-01T00:00:00", "0001-01-01T00:00:00Z", ""],
     "timeout": ["1", True, [], {}, 0, -1, 1e9],
     "max_retries": ["1", True, [], {}, -1, 1.5, 2.0, 10**6, 10**400],
-    "owner": [1, True, [], {}, "", "x" * 65, "a\0b", "a\r\nb", "\ud800"],
+    "owner": [1, True, [], {}, *NO_OWNERS, "\ud800"],
     "metadata": ["\ud800"],
     "depends_on": ["a", ["a"], [1], [None], {"a": 1}, None, ["a/b"], ["a"] * 101, ["a", "a\0"]],
     "callback_url": [
@@ -146,8 +154,7 @@ def test_unknown_query_parameters_are_refused(web: FlaskClient) -> None:
         ("/api/tasks?queue=a%2Fb", "queue"),
         ("/api/tasks?type=a%00b", "type"),
         ("/api/tasks?type=work%0a", "type"),
-        ("/api/tasks?owner=", "owner"),
-        ("/api/tasks?owner=" + "x" * 65, "owner"),
+        *((f"{path}?owner={quote(owner)}", "owner") for owner in NO_OWNERS for path in ("/api/tasks", "/api/events")),
         ("/api/tasks/t?wait=-1", "wait"),
         ("/api/tasks/t?wait=soon", "wait"),
         ("/api/tasks/t?Wait=1", "Wait"),
@@ -203,15 +210,37 @@ def test_names_that_no_queue_can_have_find_nothing(web: FlaskClient, given: str)
         refused(web.post(f"/api/queues/{given}/{action}"), 404)
 
 
-@pytest.mark.parametrize(
-    "body", [{"message": 1}, {"message": None}, {"message": "x" * 2001}, {"reason": "x"}, [], "cancel", {"message": []}]
-)
+@pytest.mark.parametrize("body", [{"message": 1}, {"message": None}, {"reason": "x"}, [], "cancel", {"message": []}])
 def test_an_action_says_at_most_a_message(web: FlaskClient, client: Client, body: Any) -> None:
     """What is wrong with the body of an action is named, and the task stays as it is."""
     task_id = submitted(client)
     for action in ("cancel", "pause", "resume", "retry"):
         refused(web.post(f"/api/tasks/{task_id}/{action}", json=body), 422)
     assert 1 == len(client.history(task_id))
+
+
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize("owner", NO_OWNERS)
+def test_no_owner_is_called_so(web: FlaskClient, client: Client, owner: str) -> None:
+    """What is refused at a submit is refused in every filter, over HTTP or not."""
+    for path in ("/api/tasks/bulk/cancel", "/api/stream-tokens"):
+        told = refused(web.post(path, json={"filter": {"owner": owner}} if "bulk" in path else {"owner": owner}), 422)
+        assert ["owner"] == [error["pointer"].rpartition("/")[2] for error in told["errors"]]
+    with pytest.raises(InvalidTask, match="owner: expected 1 to 64 bytes of printable text"):
+        client.list(Filter(owner=owner))
+    with pytest.raises(InvalidBulkAction, match="filter.owner: expected 1 to 64 bytes of printable text"):
+        client.bulk.count(BulkRequest("cancel", BulkFilter(owner=owner)))
+
+
+def test_a_long_message_is_cut_alike(web: FlaskClient, client: Client) -> None:
+    """Whoever says it, to one task or to many: so many bytes of it are kept."""
+    message = "é" * 3000
+    ids = [submitted(client) for _ in range(2)]
+    client.cancel(ids[0], message=message)
+    assert 200 == web.post(f"/api/tasks/{ids[1]}/cancel", json={"message": message}).status_code
+    begun = web.post("/api/tasks/bulk/cancel", json={"filter": {"all": True}, "message": message}).json
+    kept = [*(client.history(task_id)[-1].message for task_id in ids), client.bulk.get(begun["id"]).message]
+    assert [message[: MESSAGE_LIMIT // 2]] * 3 == kept
 
 
 def test_text_comes_back_as_it_was_sent(web: FlaskClient, client: Client) -> None:

@@ -79,3 +79,13 @@ def test_an_unknown_task_has_none(web: FlaskClient) -> None:
     """A folder may outlive its task; only who may see the task sees what it kept."""
     for path in ("/api/tasks/other/artifacts", "/api/tasks/other/artifacts/cat.png"):
         assert 404 == web.get(path).status_code
+
+
+def test_one_that_goes_while_they_are_listed(web: FlaskClient, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is removed between the look at the folder and the look at the file is left out; the others stay."""
+    (folder / "a.txt").write_bytes(b"text")
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter([self / "a.txt", self / "gone.txt"]))
+    monkeypatch.setattr(Path, "is_file", lambda self: True)
+    monkeypatch.setattr(Path, "is_symlink", lambda self: False)
+    answer = web.get("/api/tasks/t/artifacts")
+    assert ["a.txt"] == [one["name"] for one in answer.get_json()["artifacts"]]

@@ -111,8 +111,8 @@ def test_one_that_runs_can_be_ended(web: FlaskClient, client: Client) -> None:
     submit(client, 2)
     place = web.post("/api/tasks/bulk/cancel", json={"filter": {"all": True}}).headers["Location"]
     for _ in range(2):
-        answer = web.post(f"{place}/cancel")
-        assert (200, "cancelled", "api") == (answer.status_code, answer.json["state"], answer.json["stopped_by"])
+        answer = web.post(f"{place}/stop")
+        assert (200, "stopped", "api") == (answer.status_code, answer.json["state"], answer.json["stopped_by"])
     swept(client)
     assert {State.PENDING: 2} == ended_in(client)
 
@@ -152,7 +152,7 @@ def test_an_owner_reaches_only_what_is_his(web: FlaskClient, client: Client, mon
     monkeypatch.setattr(Caller, "of", lambda _credential: ann)
     for path in (f"/api/bulk/{foreign}", "/api/bulk/nope"):
         problem(web.get(path), 404)
-        problem(web.post(f"{path}/cancel"), 404)
+        problem(web.post(f"{path}/stop"), 404)
     assert [] == web.get("/api/bulk").json["bulk_actions"]
     filters: list[dict[str, Any]] = [{"all": True}, {"ids": [mine[0], *theirs]}]
     for wanted in filters:

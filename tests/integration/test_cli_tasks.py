@@ -249,6 +249,8 @@ def test_a_damaged_record_is_shown_as_one(cli: Cli, client: Client, redis: Redis
     assert "damaged: " in shown
     assert "good" in shown
     refused(cli("status", "bad"), 1, "damaged data in Redis: task bad")
+    [told] = [task for task in json.loads(done(cli("list", "--json")))["tasks"] if task["id"] == "bad"]
+    assert {"id": "bad", "damaged": True, "detail": told["detail"]} == told
 
 
 def test_history_has_one_line_a_move(cli: Cli, client: Client, hand: Hand) -> None:

@@ -322,7 +322,7 @@ def test_one_that_is_stopped_does_no_more(redis: Redis) -> None:
         actions.work_off()
         assert actions.stop(bulk_id, "somebody")
         done = worked_off(stage, bulk_id)
-    assert ("cancelled", "somebody", 2) == (done.state, done.stopped_by, done.counts["moved"])
+    assert ("stopped", "somebody", 2) == (done.state, done.stopped_by, done.counts["moved"])
     assert not actions.stop(bulk_id, "another")
     assert done == actions.get(bulk_id)
     with pytest.raises(BulkActionNotFound):

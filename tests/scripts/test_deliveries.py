@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from audit import audit
@@ -10,7 +11,7 @@ from ghostless.jobs import deliveries as module
 from ghostless.jobs.callbacks import plan, wanted
 from ghostless.jobs.client import Client
 from ghostless.jobs.consumer import Consumer, Heard
-from ghostless.jobs.deliveries import LEASE, SHARE, Deliveries, Listed, Taken
+from ghostless.jobs.deliveries import KEPT, LEASE, SHARE, Deliveries, Listed, Taken
 from ghostless.jobs.delivery import DeliveryState, Try
 from ghostless.jobs.errors import CorruptRecord, DeliveryNotFound, InvalidTask
 from ghostless.jobs.keys import CALLBACKS
@@ -268,6 +269,58 @@ def test_a_place_that_was_lost_is_found_again_by_asking(stage: Scene, client: Cl
     assert listed.next_at is None
     deliveries.redeliver("example-com0", listed.delivery.id)
     assert 1 == len(take(deliveries))
+
+
+class Counted:
+    """A connection's pipelines and commands, counted."""
+
+    def __init__(self, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.round_trips = 0
+        send = redis.connection_pool.connection_class.send_packed_command
+
+        def count(*arguments: Any, **options: Any) -> Any:
+            self.round_trips += 1
+            return send(*arguments, **options)
+
+        monkeypatch.setattr(redis.connection_pool.connection_class, "send_packed_command", count)
+
+
+def planned_often(client: Client, number: int) -> None:
+    """Let a task end so many times, as one that an operator retries again and again."""
+    [entry] = [listed.delivery.entry for listed in client.deliveries_of("example-com0")]
+    for each in range(1, number):
+        client.deliveries.plan(replace(entry, id=f"{entry.at}-{each + 10}"))
+
+
+def test_deliveries_are_read_together(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many a task has, they take the same few round trips, and so does the look for stranded ones."""
+    stage = scene(redis)
+    client = Client(SETTINGS, redis)
+    client.listeners.create(CALLBACKS)
+    end(stage, client)
+    planned_often(client, 40)
+    redis.delete(stage.keys.due_deliveries("example.com"))
+    deliveries, counted = client.deliveries, Counted(redis, monkeypatch)
+    assert 40 == len(deliveries.of_task("example-com0"))
+    assert 2 == counted.round_trips
+    assert 40 == len(deliveries.stranded("example-com0", repairs=False))
+    assert 5 == counted.round_trips
+
+
+def test_the_oldest_make_room(stage: Scene, client: Client, deliveries: Deliveries) -> None:
+    """Of a task that ends again and again the newest records are kept; what waits is never dropped."""
+    end(stage, client)
+    [waits] = client.deliveries_of("example-com0")
+    planned_often(client, KEPT)
+    for taken in [each for _ in range(KEPT) for each in take(deliveries)]:
+        if taken.delivery.id != waits.delivery.id:
+            tell(deliveries, taken, Try(0, 1, 200))
+    entry = waits.delivery.entry
+    for each in range(3):
+        deliveries.plan(replace(entry, id=f"{entry.at + 1}-{each}"))
+    kept = [listed.delivery.id for listed in client.deliveries_of("example-com0")]
+    assert KEPT == len(kept)
+    assert [waits.delivery.id, f"{entry.at}-14", f"{entry.at + 1}-2"] == [kept[0], kept[1], kept[-1]]
 
 
 def test_a_purged_task_is_told_of_all_the_same(stage: Scene, client: Client, deliveries: Deliveries) -> None:

@@ -22,7 +22,7 @@ def refused(raw: bytes) -> str:
     """Return why a body is refused."""
     with pytest.raises(Refusal) as found:
         parse_json(raw)
-    assert 400 == found.value.status
+    assert 400 == found.value.kind.status
     return found.value.detail
 
 

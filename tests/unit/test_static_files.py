@@ -1,10 +1,13 @@
 """The files that browsers load: as they are, revalidated each time, and nothing beside them."""
 
+import re
+
 import pytest
 from flask.testing import FlaskClient
 from ghostless.app import create_app
 from ghostless.jobs.settings import Settings
 from ghostless.web.static_files import FOLDER, TYPES
+from ghostless.web.watch import TASKS_LIMIT
 
 
 @pytest.fixture
@@ -41,3 +44,9 @@ def test_nothing_else_is_served(web: FlaskClient, name: str) -> None:
 def test_every_file_has_a_kind() -> None:
     """What is put into the folder can be loaded."""
     assert set() == {path.suffix[1:] for path in FOLDER.rglob("*") if path.is_file()} - TYPES.keys()
+
+
+def test_a_stream_names_as_many_tasks_as_the_server_takes() -> None:
+    """The client's number is the server's: one more would be refused, and one less is polled without need."""
+    [limit] = re.findall(r"TASKS_LIMIT = (\d+);", FOLDER.joinpath("client", "feed.js").read_text(encoding="utf-8"))
+    assert TASKS_LIMIT == int(limit)

@@ -1,6 +1,7 @@
 """What a browser uses instead of a token: stream tokens in an address, and a session in a cookie."""
 
 import http.client
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -311,6 +312,40 @@ def test_a_long_poll_is_not_answered_to_one_who_was_revoked_meanwhile(
         time.sleep(keyring.FRESH)
         hand.start()
         assert 401 == connection.getresponse().status
+
+
+def test_no_task_is_given_to_a_worker_that_was_revoked_meanwhile(served: Served, client: Client) -> None:
+    """Nor is anything claimed for it: the task stays for the next one."""
+    text, token = client.tokens.add("x", [Scope.WORK])
+    connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=20)
+    body, headers = json.dumps({"worker": "far", "types": ["work"]}), {"Content-Type": "application/json"}
+    connection.request("POST", "/api/queues/work/claim?wait=30", body, bearer(text) | headers)
+    eventually(lambda: expect(len(served.app.extensions["ghostless"].claiming.room)))  # type: ignore[union-attr]
+    client.tokens.revoke(token.id)
+    time.sleep(keyring.FRESH)
+    submitted(client, id="one")
+    assert 401 == connection.getresponse().status
+    connection.close()
+    assert ("PENDING", 0) == (client.get("one").state, client.get("one").attempt)
+
+
+def test_a_body_that_takes_longer_than_its_token_does_nothing(served: Served, client: Client) -> None:
+    """Who may send it was asked before the body came; it is asked again when all of it is there."""
+    text, token = client.tokens.add("x", [Scope.SUBMIT])
+    connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=20)
+    body = json.dumps({"type": "work", "id": "late"})
+    connection.putrequest("POST", "/api/tasks")
+    for name, value in {**bearer(text), "Content-Type": "application/json", "Content-Length": len(body)}.items():
+        connection.putheader(name, str(value))
+    connection.endheaders(body[:5].encode())
+    looks = served.app.extensions["ghostless"].keyring  # type: ignore[union-attr]
+    eventually(lambda: expect(looks._seen))
+    client.tokens.revoke(token.id)
+    time.sleep(keyring.FRESH)
+    connection.send(body[5:].encode())
+    assert 401 == connection.getresponse().status
+    connection.close()
+    assert () == client.list().tasks
 
 
 @contextmanager

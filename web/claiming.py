@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 
-from ..jobs.errors import GhostlessError, RedisUnavailable
+from ..jobs.errors import GhostlessError
 from ..jobs.messages import Claim, Claimed, NothingToClaim
 from ..jobs.remote import RemoteWorkers
 from ..jobs.store import Store
 from ..statemachine import State
 from .hub import Hub, HubClosed
+from .limits import Gate
 from .watch import Subscription, Watch
 
 LOOK = 2.0
@@ -23,12 +24,6 @@ resumed, types that were parked, or a move that went by unheard."""
 
 ASKED_AGAIN = 50
 """Claims in a row in which a queue's bad tickets are cleared away before the worker waits like others."""
-
-CLAIMS_AT_ONCE = 16
-"""Claims on their way to Redis at the same time, so that a storm of workers is no storm of connections."""
-
-PATIENCE = 5.0
-"""Seconds that a claim waits for its turn."""
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +159,7 @@ class Claiming:
     def __init__(self, store: Store, hub: Hub, workers: RemoteWorkers) -> None:
         self._store, self._workers = store, workers
         self.room = WaitingRoom(hub)
-        self._gate = threading.BoundedSemaphore(CLAIMS_AT_ONCE)
+        self._gate = Gate("claims")
 
     def take(
         self, claim: Claim, seconds: float, place: AbstractContextManager[None], is_there: Callable[[], bool]
@@ -174,7 +169,7 @@ class Claiming:
         The place is held while it waits. Nothing is claimed any more for a worker that is not there. Raises what
         these two do, WorkerNameTaken, HubClosed when it cannot wait here, RedisUnavailable, CorruptRecord.
         """
-        with self._turn():
+        with self._gate.turn():
             self._workers.listens(claim.worker_id, claim.queues[0], claim.types, seconds)
         claimed = self._ask(claim)
         if claimed or not seconds:
@@ -194,7 +189,7 @@ class Claiming:
         return claimed
 
     def _ask(self, claim: Claim) -> Claimed | None:
-        with self._turn():
+        with self._gate.turn():
             for _ in range(ASKED_AGAIN):
                 reply = self._store.claim(claim)
                 if isinstance(reply, Claimed):
@@ -202,12 +197,3 @@ class Claiming:
                 if not (isinstance(reply, NothingToClaim) and reply.why in ("more", "damaged")):
                     break
         return None
-
-    @contextmanager
-    def _turn(self) -> Generator[None]:
-        if not self._gate.acquire(timeout=PATIENCE):
-            raise RedisUnavailable(TimeoutError("too many claims wait for it"))
-        try:
-            yield
-        finally:
-            self._gate.release()

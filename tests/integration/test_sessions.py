@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -230,9 +231,9 @@ def test_an_expired_stream_token_is_refused(
     token = stream_token(web, reader, ttl=10)
     look = keyring.Keyring.look
 
-    def later(self: keyring.Keyring, token_id: str = "") -> Any:
-        sight = look(self, token_id)
-        return type(sight)(sight.token, sight.signing_key, sight.now + 10_000)
+    def later(self: keyring.Keyring, *asked: str) -> Any:
+        sight = look(self, *asked)
+        return replace(sight, now=sight.now + 10_000)
 
     assert 200 == web.get("/api/events", query_string={"token": token}).status_code
     monkeypatch.setattr(keyring.Keyring, "look", later)
@@ -460,6 +461,57 @@ def test_a_session_that_is_used_lives_on(web: FlaskClient, client: Client, monke
     monkeypatch.setattr(cookies, "SESSION_LIFE", 3 * cookies.SESSION_LIFE)
     assert "Set-Cookie" in web.get("/api/tasks").headers
     assert web.get("/api/session").get_json()["expires_at"] > first + 3_600_000
+
+
+def test_a_session_ends_however_it_is_used(web: FlaskClient, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal never moves the end of the whole, which a day's work fits into; at the end there is none any more."""
+    assert 12 * 3600 == cookies.SESSION_MOST
+    monkeypatch.setattr(cookies, "SESSION_MOST", 1.5 * cookies.SESSION_LIFE)
+    text, _ = client.tokens.add("x", [Scope.READ])
+    web.post("/api/session", json={"token": text})
+    first = web.get("/api/session").get_json()["expires_at"]
+    monkeypatch.setattr(cookies, "SESSION_LIFE", 3 * cookies.SESSION_LIFE)
+    assert "Set-Cookie" in web.get("/api/tasks").headers
+    assert first + 1_800_000 == pytest.approx(web.get("/api/session").get_json()["expires_at"], abs=1000)
+    assert "Set-Cookie" not in web.get("/api/tasks").headers
+
+
+def test_who_signs_out_ends_the_session_everywhere(
+    served: Served, web: FlaskClient, client: Client, redis: Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copied cookie, and stream tokens and streams that came from it; another session of the token goes on.
+
+    It is not renewed by its own end, and what is kept of it passes with the time for which it might have been used.
+    """
+    monkeypatch.setattr(sse, "HEARTBEAT", 0.5)
+    text, _ = client.tokens.add("x", [Scope.READ])
+    copied, other = {"Cookie": cookie(web, text)}, {"Cookie": cookie(web, text)}
+    plain = web.application.test_client(use_cookies=False)
+    of_stream = {"token": stream_token(plain, copied)}
+    with streaming(served, "/api/events", copied) as stream:
+        stream.readline()
+        monkeypatch.setattr(cookies, "SESSION_LIFE", 3 * cookies.SESSION_LIFE)  # it would be renewed
+        ended = plain.delete("/api/session", headers=copied)
+        assert (204, 1) == (ended.status_code, len(ended.headers.getlist("Set-Cookie")))
+        assert stream.read().rstrip().rpartition(b"\n")[2].startswith(b"retry:")
+    told(plain.get("/api/tasks", headers=copied), 401)
+    told(plain.get("/api/events", query_string=of_stream), 401)
+    assert 200 == plain.get("/api/tasks", headers=other).status_code
+    (key,) = redis.keys(keys.session_ended("*"))
+    assert 0 < redis.pttl(key) <= 1000 * cookies.SESSION_MOST
+
+
+def test_a_session_that_ended_is_refused_by_other_processes(
+    web: FlaskClient, client: Client, settings: Settings
+) -> None:
+    """Within the time for which they remember it."""
+    text, _ = client.tokens.add("x", [Scope.READ])
+    copied = {"Cookie": cookie(web, text)}
+    elsewhere = create_app(client=Client(settings), require_tokens=True).test_client(use_cookies=False)
+    assert 200 == elsewhere.get("/api/tasks", headers=copied).status_code
+    plain = web.application.test_client(use_cookies=False)
+    assert 204 == plain.delete("/api/session", headers=copied).status_code
+    eventually(lambda: told(elsewhere.get("/api/tasks", headers=copied), 401))
 
 
 def test_a_session_never_outlives_its_token(web: FlaskClient, client: Client) -> None:

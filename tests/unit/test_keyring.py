@@ -22,7 +22,7 @@ class SlowTokens:
         self.may_answer = threading.Event()
         self.error: Exception | None = None
 
-    def look(self, token_id: str) -> Sight:
+    def look(self, token_id: str, _session_id: str = "") -> Sight:
         """Answer, at last."""
         self.asked.append(token_id)
         assert self.may_answer.wait(20)

@@ -19,13 +19,6 @@ from redis import Redis
 from redis_server import RedisServer
 from web_tools import Served, answers, gunicorn, publish
 
-BEFORE = """
-import os
-from ghostless.web import patience
-patience.BODY_TIME = 1.0
-os.dup2(os.open({log!r}, os.O_WRONLY | os.O_CREAT), 2)
-"""
-
 HOST = "Host: localhost\r\n"
 SUBMIT = f"POST /api/tasks HTTP/1.1\r\n{HOST}Content-Type: application/json\r\n"
 
@@ -39,7 +32,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(redis_server: RedisServer, log: Path) -> Iterator[Served]:
     """One server, with less patience for bodies than usual."""
-    with gunicorn(redis_server.url, before=BEFORE.format(log=str(log))) as served:
+    with gunicorn(redis_server.url, limit=f"exec 2> {log}", constants={"patience.BODY_TIME": 1.0}) as served:
         yield served
 
 

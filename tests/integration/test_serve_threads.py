@@ -1,5 +1,6 @@
 """A server with threads, of which there are few: no client holds one that does not really ask for something."""
 
+import http.client
 import re
 import socket
 import time
@@ -90,11 +91,14 @@ def test_who_does_not_hang_up_keeps_nobody_waiting(server: Served) -> None:
 
 def test_a_kept_connection_is_good_for_several_requests(server: Served) -> None:
     """Also with bodies that the route does not read, and after a pause that is longer than headers may take."""
-    ask = f'{SUBMIT}Content-Length: 15\r\n\r\n{{"type":"work"}}'
-    unread = "POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"
-    with connected(server, ask) as connection:
-        for following in (unread, ask):
-            assert connection.recv(65536).startswith(b"HTTP/1.1 ")
-            time.sleep(1.5)
-            connection.sendall(following.encode())
-        assert b"202" in connection.recv(65536)
+    connection = http.client.HTTPConnection("127.0.0.1", port_of(server), timeout=15)
+    kept: set[socket.socket | None] = set()
+    for path, status in (("/api/tasks", 202), ("/nowhere", 404), ("/api/tasks", 202)):
+        connection.request("POST", path, '{"type": "work"}', {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        assert (status, True) == (answer.status, bool(answer.read()))
+        kept.add(connection.sock)
+        time.sleep(1.5)
+    connection.close()
+    assert 1 == len(kept)
+    assert None not in kept

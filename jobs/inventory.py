@@ -23,7 +23,7 @@ PASSING: Final = frozenset({"watchdog", "patrol", "http_workers"})
 PASSING_EACH: Final = frozenset(
     {
         *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
-        *("http_worker", "bulk", "bulk_ids", "deliveries"),
+        *("http_worker", "bulk", "bulk_ids", "deliveries", "session_ended"),
     }
 )
 

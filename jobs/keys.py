@@ -233,6 +233,10 @@ class Keys(RqKeys):
         """string: the key with which the web servers sign stream tokens and sessions."""
         return f"{self.prefix}signing_key"
 
+    def session_ended(self, session_id: str) -> str:
+        """string with TTL: that a browser's session was ended, for as long as its cookies might be good."""
+        return f"{self.prefix}session_ended:{session_id}"
+
     @property
     def queues(self) -> str:
         """hash: every queue that ever held a task -> "running" or "paused"."""

@@ -9,9 +9,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
+from redis.client import Pipeline
 
 from .errors import GhostlessError, WorkerNameTaken
 from .scripts import milliseconds, translated
@@ -123,30 +124,31 @@ class RemoteWorkers:
         return True
 
     def _note(self, worker: str, change: Change, *, is_new: bool) -> None:
-        try:
-            there, now = self._look(worker, is_new=is_new)
+        def noted(pipeline: Pipeline) -> None:
+            there, now = self._look(pipeline, worker, is_new=is_new)
+            pipeline.multi()
             if there or is_new:
-                self._write(worker, change(there or RemoteRecord(now, now), now), now)
+                self._write(pipeline, worker, change(there or RemoteRecord(now, now), now), now)
+
+        try:
+            with translated():
+                # One record of all its claims: done anew when another process, or thread, notes the worker meanwhile.
+                self._redis.transaction(noted, self._keys.http_worker(worker))
         except WorkerNameTaken:
             raise
         except GhostlessError as error:
             log.warning("the worker %s is not listed for now: %s", worker, error)
 
-    def _look(self, worker: str, *, is_new: bool) -> tuple[RemoteRecord | None, int]:
-        with translated(), self._redis.pipeline(transaction=False) as pipeline:
-            pipeline.get(self._keys.http_worker(worker))
-            pipeline.hmget(self._keys.rq_worker(worker), "birth", "death")
-            pipeline.time()
-            text, (birth, death), now = pipeline.execute()
+    def _look(self, watching: Any, worker: str, *, is_new: bool) -> tuple[RemoteRecord | None, int]:
+        text = watching.get(self._keys.http_worker(worker))
+        birth, death = watching.hmget(self._keys.rq_worker(worker), "birth", "death")
         if is_new and birth and not death:
             raise WorkerNameTaken(worker)
-        return RemoteRecord.from_json(text), milliseconds(now)
+        return RemoteRecord.from_json(text), milliseconds(watching.time())
 
-    def _write(self, worker: str, record: RemoteRecord, now: int) -> None:
+    def _write(self, pipeline: Pipeline, worker: str, record: RemoteRecord, now: int) -> None:
         forget_at = record.until + KNOWN_LEASES * self._lease
-        with translated(), self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.zremrangebyscore(self._keys.http_workers, 0, now)
-            pipeline.zadd(self._keys.http_workers, {worker: forget_at})
-            pipeline.expire(self._keys.http_workers, INDEX_KEPT_FOR)
-            pipeline.set(self._keys.http_worker(worker), record.to_json(), px=max(1, forget_at - now))
-            pipeline.execute()
+        pipeline.zremrangebyscore(self._keys.http_workers, 0, now)
+        pipeline.zadd(self._keys.http_workers, {worker: forget_at})
+        pipeline.expire(self._keys.http_workers, INDEX_KEPT_FOR)
+        pipeline.set(self._keys.http_worker(worker), record.to_json(), px=max(1, forget_at - now))

@@ -85,6 +85,7 @@ class Sight:
     token: Token | None
     signing_key: str | None
     now: int
+    session_ended: bool = False
 
 
 class Tokens:
@@ -128,17 +129,23 @@ class Tokens:
             if not self._redis.hdel(self._keys.tokens, token_id):
                 raise TokenNotFound(token_id)
 
-    def look(self, token_id: str) -> Sight:
-        """Return what there is to know of a token in one round trip. Raises CorruptRecord."""
+    def look(self, token_id: str, session_id: str = "") -> Sight:
+        """Return what there is to know of a token, and of a session, in one round trip. Raises CorruptRecord."""
         with translated(), self._redis.pipeline(transaction=False) as pipeline:
             pipeline.hget(self._keys.tokens, token_id)
             pipeline.get(self._keys.signing_key)
+            pipeline.exists(self._keys.session_ended(session_id))
             pipeline.time()
-            text, key, time = cast(tuple[str | None, str | None, tuple[int, int]], pipeline.execute())
+            text, key, ended, time = cast(tuple[str | None, str | None, int, tuple[int, int]], pipeline.execute())
         token = None if text is None else _read(token_id, text)
         if isinstance(token, CorruptRecord):
             raise token
-        return Sight(token, key, milliseconds(time))
+        return Sight(token, key, milliseconds(time), bool(ended))
+
+    def end_session(self, session_id: str, seconds: float) -> None:
+        """End a session whose cookies might be good for so long. Raises RedisFull."""
+        with translated():
+            self._redis.set(self._keys.session_ended(session_id), "", px=max(1, round(seconds * 1000)))
 
     def signing_key(self) -> str:
         """Return the key with which all processes sign; the first one that asks makes it."""

@@ -53,7 +53,7 @@ FOR_EVER_EACH = {
 FOR_A_WHILE = {"watchdog", "patrol", "http_workers"}
 FOR_A_WHILE_EACH = {
     *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
-    *("http_worker", "bulk", "bulk_ids", "deliveries"),
+    *("http_worker", "bulk", "bulk_ids", "deliveries", "session_ended"),
 }
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 

@@ -50,11 +50,6 @@ class Caller:
         return cls(actor, scopes, token.owner if token else None, credential)
 
     @property
-    def is_anonymous(self) -> bool:
-        """Whether nothing tells this caller from others."""
-        return self.credential.token is None
-
-    @property
     def expires_at(self) -> float | None:
         """When the caller must show something new, in seconds since 1970 by this server's clock; None: never."""
         ends = self.credential.expires

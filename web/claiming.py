@@ -7,14 +7,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
-from ..jobs.errors import GhostlessError, RedisUnavailable
+from ..jobs.errors import GhostlessError
 from ..jobs.messages import Claim, Claimed, NothingToClaim
 from ..jobs.remote import RemoteWorkers
 from ..jobs.store import Store
 from ..statemachine import State
-from .hub import Hub, HubClosed, HubFull
+from .hub import Hub, HubClosed
+from .limits import Gate
 from .watch import Subscription, Watch
 
 LOOK = 2.0
@@ -23,12 +24,6 @@ resumed, types that were parked, or a move that went by unheard."""
 
 ASKED_AGAIN = 50
 """Claims in a row in which a queue's bad tickets are cleared away before the worker waits like others."""
-
-CLAIMS_AT_ONCE = 16
-"""Claims on their way to Redis at the same time, so that a storm of workers is no storm of connections."""
-
-PATIENCE = 5.0
-"""Seconds that a claim waits for its turn."""
 
 log = logging.getLogger(__name__)
 
@@ -73,11 +68,9 @@ class WaitingRoom:
 
     @contextmanager
     def waiting(self, queue: str, types: tuple[str, ...]) -> Generator[Waiter]:
-        """Stand in line while the block runs. Raises HubFull when there are as many as the process serves."""
+        """Stand in line while the block runs."""
         waiter = Waiter(queue, types)
         with self._lock:
-            if len(self) + self._hub.subscribers >= self._hub.limit:
-                raise HubFull
             self._lines.setdefault(queue, []).append(waiter)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="claim-calls", daemon=True)
@@ -166,34 +159,37 @@ class Claiming:
     def __init__(self, store: Store, hub: Hub, workers: RemoteWorkers) -> None:
         self._store, self._workers = store, workers
         self.room = WaitingRoom(hub)
-        self._gate = threading.BoundedSemaphore(CLAIMS_AT_ONCE)
+        self._gate = Gate("claims")
 
-    def take(self, claim: Claim, seconds: float, is_there: Callable[[], bool]) -> Claimed | None:
+    def take(
+        self, claim: Claim, seconds: float, place: AbstractContextManager[None], is_there: Callable[[], bool]
+    ) -> Claimed | None:
         """Return the next task of the claim's queue, waiting at most this long for one; None when there was none.
 
-        Nothing is claimed any more for a worker that is not there. Raises WorkerNameTaken, HubFull and HubClosed
-        when it cannot wait here, RedisUnavailable, CorruptRecord.
+        The place is held while it waits. Nothing is claimed any more for a worker that is not there. Raises what
+        these two do, WorkerNameTaken, HubClosed when it cannot wait here, RedisUnavailable, CorruptRecord.
         """
-        with self._turn():
+        with self._gate.turn():
             self._workers.listens(claim.worker_id, claim.queues[0], claim.types, seconds)
         claimed = self._ask(claim)
         if claimed or not seconds:
             return claimed
-        with self.room.waiting(claim.queues[0], claim.types) as waiter:
+        with place, self.room.waiting(claim.queues[0], claim.types) as waiter:
             return self._wait(claim, waiter, time.monotonic() + seconds, is_there)
 
     def _wait(self, claim: Claim, waiter: Waiter, deadline: float, is_there: Callable[[], bool]) -> Claimed | None:
         # It stands in line by now: what comes after this look calls it.
         while not (claimed := self._ask(claim)):
             waiter.found_nothing()
-            if not waiter.wait(deadline - time.monotonic()) or not is_there():
+            is_called = waiter.wait(deadline - time.monotonic())
+            if not is_there() or not is_called:
                 return None
             if waiter.closed:
                 raise HubClosed
         return claimed
 
     def _ask(self, claim: Claim) -> Claimed | None:
-        with self._turn():
+        with self._gate.turn():
             for _ in range(ASKED_AGAIN):
                 reply = self._store.claim(claim)
                 if isinstance(reply, Claimed):
@@ -201,12 +197,3 @@ class Claiming:
                 if not (isinstance(reply, NothingToClaim) and reply.why in ("more", "damaged")):
                     break
         return None
-
-    @contextmanager
-    def _turn(self) -> Generator[None]:
-        if not self._gate.acquire(timeout=PATIENCE):
-            raise RedisUnavailable(TimeoutError("too many claims wait for it"))
-        try:
-            yield
-        finally:
-            self._gate.release()

@@ -19,6 +19,9 @@ SESSION_COOKIE = "ghostless_session"
 SESSION_LIFE = 3600.0
 """Seconds that a session lives on after its last use; in the first half of them it is not renewed."""
 
+SESSION_MOST = 12 * 3600.0
+"""Seconds after which a session is over however it is used, so that a stolen cookie is not good for ever."""
+
 log = logging.getLogger(__name__)
 
 
@@ -42,23 +45,31 @@ def session_of(asked: Request, keyring: Keyring) -> Credential | None:
 
 def start_session(response: Response, token: Token) -> None:
     """Give the browser a cookie that stands for a token. Raises RedisUnavailable, RedisFull."""
-    text = credentials.session(desk().keyring, token, SESSION_LIFE)
-    response.set_cookie(SESSION_COOKIE, text, max_age=int(SESSION_LIFE), **_cookie_terms())
+    _set_cookie(response, credentials.new_session(desk().keyring, token, SESSION_MOST))
 
 
 def end_session(response: Response) -> None:
-    """Take the cookie away."""
+    """End the session of the request, if it has one, and take its cookie away. Raises RedisUnavailable, RedisFull."""
+    ended = session_of(request, desk().keyring)
+    if ended and ended.token and ended.ends is not None:
+        desk().keyring.end_session(ended.token.id, ended.session, ended.ends)
+    g.pop("session", None)  # which is not to be renewed
     response.delete_cookie(SESSION_COOKIE, **_cookie_terms())
+
+
+def _set_cookie(response: Response, session: Credential) -> None:
+    text = credentials.session_cookie(desk().keyring, session, SESSION_LIFE)
+    response.set_cookie(SESSION_COOKIE, text, max_age=int(SESSION_LIFE), **_cookie_terms())
 
 
 def _renew_session(response: Response) -> Response:
     """Let a session that is used live on."""
     used: Credential | None = g.get("session")
-    if used is None or used.token is None or used.expires is None:
+    if used is None or used.expires is None or used.expires == used.ends:
         return response
     try:
         if used.expires - desk().keyring.look().now < SESSION_LIFE * 500:
-            start_session(response, used.token)
+            _set_cookie(response, used)
     except GhostlessError as error:  # the next answer may do it
         log.info("a session was not renewed: %s", error)
     return response

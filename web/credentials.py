@@ -4,6 +4,7 @@ Stream tokens and session cookies are signed statements about a token of Redis: 
 """
 
 import hashlib
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,19 +27,23 @@ _STREAM, _SESSION = "ghostless stream", "ghostless session"
 class Credential:
     """What was shown: the token that stands behind it, None on a server that asks for none.
 
-    `expires` is ms since 1970 by Redis' clock. A stream token has a `watch`: it is good for that and nothing else.
+    Times are ms since 1970 by Redis' clock. A stream token has a `watch`: it is good for that and nothing else. What
+    comes from a browser's session names it; of a cookie it is known when the session `ends`, however it is renewed.
     """
 
     token: Token | None = None
     expires: int | None = None
     watch: Watch | None = None
+    session: str = ""
+    ends: int | None = None
 
     def is_good(self, keyring: Keyring) -> bool:
         """Tell whether it would still be taken. Raises RedisUnavailable, CorruptRecord."""
         if self == NOBODY:
             return True
-        sight = keyring.look(self.token.id if self.token else "")
-        return sight.token == self.token and (self.expires is None or self.expires > sight.now)
+        sight = keyring.look(self.token.id if self.token else "", self.session)
+        is_over = sight.session_ended or (self.expires is not None and self.expires <= sight.now)
+        return sight.token == self.token and not is_over
 
 
 NOBODY = Credential()
@@ -60,25 +65,32 @@ def of_stream_token(keyring: Keyring, text: str) -> Credential:
         raise unauthorized("Only a stream token may stand in an address; POST /api/stream-tokens makes one.")
     stated = _stated(keyring, _STREAM, text.removeprefix(STREAM_PREFIX))
     watch = Watch(frozenset(stated["task"]), stated["owner"], stated["type"], stated["queue"])
-    return _checked(keyring, Credential(_parent(keyring, stated), stated["expires"], watch))
+    return _checked(keyring, Credential(_parent(keyring, stated), stated["expires"], watch, stated["session"]))
 
 
 def of_session(keyring: Keyring, text: str) -> Credential:
     """Return what a session's cookie is good for. Raises Refusal (401), RedisUnavailable."""
     stated = _stated(keyring, _SESSION, text)
-    return _checked(keyring, Credential(_parent(keyring, stated), stated["expires"]))
+    token, session_id, ends = _parent(keyring, stated), stated["session"], stated["ends"]
+    return _checked(keyring, Credential(token, stated["expires"], None, session_id, ends))
 
 
-def stream_token(keyring: Keyring, token: Token | None, watch: Watch, seconds: float) -> tuple[str, int]:
+def stream_token(keyring: Keyring, behind: Credential, watch: Watch, seconds: float) -> tuple[str, int]:
     """Return a stream token that lives for so many seconds, and when it ends. Raises RedisUnavailable, RedisFull."""
     filters = {"task": sorted(watch.tasks), "owner": watch.owner, "type": watch.type, "queue": watch.queue}
-    text, expires = _signed(keyring, _STREAM, token, seconds, filters)
+    text, expires = _signed(keyring, _STREAM, behind, seconds, filters)
     return STREAM_PREFIX + text, expires
 
 
-def session(keyring: Keyring, token: Token, seconds: float) -> str:
-    """Return a session's cookie. Raises RedisUnavailable, RedisFull."""
-    return _signed(keyring, _SESSION, token, seconds, {})[0]
+def new_session(keyring: Keyring, token: Token, seconds: float) -> Credential:
+    """Return a session that ends after so many seconds at most, or with its token. Raises RedisUnavailable."""
+    ends = _earliest(keyring.look().now + round(seconds * 1000), token.expires)
+    return Credential(token, session=secrets.token_hex(16), ends=ends)
+
+
+def session_cookie(keyring: Keyring, behind: Credential, seconds: float) -> str:
+    """Return a cookie of a session that is good for so many seconds. Raises RedisUnavailable, RedisFull."""
+    return _signed(keyring, _SESSION, behind, seconds, {"ends": behind.ends})[0]
 
 
 def unauthorized(detail: str = "The token is not valid: it is unknown, revoked or expired.") -> Refusal:
@@ -87,15 +99,18 @@ def unauthorized(detail: str = "The token is not valid: it is unknown, revoked o
 
 
 def _signed(
-    keyring: Keyring, kind: str, token: Token | None, seconds: float, more: Mapping[str, Any]
+    keyring: Keyring, kind: str, behind: Credential, seconds: float, more: Mapping[str, Any]
 ) -> tuple[str, int]:
-    sight = keyring.look()
+    sight, token = keyring.look(), behind.token
     # The end is told by Redis' clock, since servers' clocks differ; hence no signature with a time of its own.
-    expires = sight.now + round(seconds * 1000)
-    if token and token.expires is not None:
-        expires = min(expires, token.expires)
+    expires = _earliest(sight.now + round(seconds * 1000), token.expires if token else None, behind.ends)
     key = sight.signing_key or keyring.tokens.signing_key()
-    return _serializer(key, kind).dumps({"token": token.id if token else "", "expires": expires, **more}), expires
+    stated = {"token": token.id if token else "", "session": behind.session, "expires": expires, **more}
+    return _serializer(key, kind).dumps(stated), expires
+
+
+def _earliest(*times: int | None) -> int:
+    return min(time for time in times if time is not None)
 
 
 def _stated(keyring: Keyring, kind: str, text: str) -> Mapping[str, Any]:
@@ -116,7 +131,7 @@ def _parent(keyring: Keyring, stated: Mapping[str, Any]) -> Token | None:
     """Return the token behind a signed statement; None when it was made for somebody without one."""
     if not stated["token"]:
         return None
-    token = keyring.look(stated["token"]).token
+    token = keyring.look(stated["token"], stated["session"]).token
     if token is None:
         raise unauthorized()
     return token

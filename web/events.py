@@ -45,14 +45,21 @@ routes = Blueprint("events", __name__, url_prefix="/api")
 
 
 @routes.get("/events")
-@operation(Scope.READ, query=EventsQuery, headers=("Last-Event-ID",), streams=True, answers=STREAMED, problems=OF_PATHS)
+@operation(
+    Scope.READ,
+    query=EventsQuery,
+    headers=("Last-Event-ID",),
+    streams=True,
+    answers=STREAMED,
+    problems=(*OF_PATHS, 429),
+)
 def events(query: EventsQuery) -> ResponseReturnValue:
     """Stream what happens to the tasks that match all filters; without a filter, to all tasks."""
     return _stream(Watch(frozenset(query.task), query.owner, query.type, query.queue), query)
 
 
 @routes.get("/tasks/<given_id>/events")
-@operation(Scope.READ, query=ResumeQuery, headers=("Last-Event-ID",), streams=True, answers=STREAMED)
+@operation(Scope.READ, query=ResumeQuery, headers=("Last-Event-ID",), streams=True, answers=STREAMED, problems=(429,))
 def task_events(given_id: str, query: ResumeQuery) -> ResponseReturnValue:
     """Stream what happened and happens to one task."""
     return _stream(Watch(frozenset({task_id(given_id)})), query)

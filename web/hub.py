@@ -48,7 +48,10 @@ class HubFull(GhostlessError):
 
 
 class Hub:
-    """Follows one database from its first subscriber on, for so many at most. Safe to use from several threads."""
+    """Follows one database from its first subscriber on. Safe to use from several threads.
+
+    It also hands out the places of the process: `limit` clients at most wait at the same time, whatever for.
+    """
 
     def __init__(self, past: Past, limit: int) -> None:
         self._past = past
@@ -61,6 +64,7 @@ class Hub:
         self._beats: dict[str, float] = {}
         self._places: dict[tuple[str, str], set[Subscription]] = {}
         self._subscribers = 0
+        self._places_held = 0
         self._position = Cursor("", ORIGIN)
         self._ring: deque[Moment] = deque()
         self._ring_from: EntryId = ORIGIN
@@ -68,14 +72,12 @@ class Hub:
     # For those who listen
 
     def subscribe(self, watch: Watch) -> Subscription:
-        """Return an inbox for everything that happens from now on. Raises HubClosed, HubFull, RedisUnavailable."""
+        """Return an inbox for everything that happens from now on. Raises HubClosed, RedisUnavailable."""
         self._start()
         subscription = Subscription(watch)
         with self._lock:
             if not self.alive or self._draining:
                 raise HubClosed
-            if self._subscribers >= self.limit:
-                raise HubFull
             self._subscribers += 1
             for place in watch.places():
                 self._places.setdefault(place, set()).add(subscription)
@@ -92,6 +94,19 @@ class Hub:
                 if not inboxes:
                     self._places.pop(place, None)
             self._subscribers -= found
+
+    @contextmanager
+    def place(self) -> Generator[None]:
+        """Hold a place, for a stream, a long poll or a worker, while the block runs. Raises HubFull."""
+        with self._lock:
+            if self._places_held >= self.limit:
+                raise HubFull
+            self._places_held += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._places_held -= 1
 
     @contextmanager
     def subscribed(self, watch: Watch) -> Generator[Subscription]:
@@ -138,8 +153,13 @@ class Hub:
 
     @property
     def subscribers(self) -> int:
-        """How many listen now."""
+        """How many inboxes there are now."""
         return self._subscribers
+
+    @property
+    def places_held(self) -> int:
+        """How many clients wait now."""
+        return self._places_held
 
     @property
     def age(self) -> float | None:

@@ -1,4 +1,4 @@
-"""How many clients one process serves, in all and of one kind: as many as the files allow that it may open."""
+"""How much one process takes on: clients, in all and of one kind, as the files allow; and calls of Redis at a time."""
 
 import resource
 import threading
@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from ..jobs.errors import GhostlessError, InvalidSetting
+from ..jobs.errors import GhostlessError, InvalidSetting, RedisUnavailable
 
 CONNECTIONS = 10_000
 """Connections of one process at most; idle kept-alive ones count too."""
@@ -21,6 +21,11 @@ PLAIN = 64
 FILES_LEAST = RESERVED + 16
 """Files below which no process is worth starting."""
 
+AT_ONCE = 16
+"""Calls of one kind on their way to Redis at the same time, so that a storm of clients is no storm of connections."""
+
+PATIENCE = 5.0
+"""Seconds that a call waits for its turn, so that a hanging Redis does not pile up requests without end."""
 
 THREADS_PLAIN = 4
 """Threads kept free of streams for plain requests, where each stream holds a thread."""
@@ -56,6 +61,24 @@ class Share:
                 self._held[name] -= 1
                 if not self._held[name]:
                     del self._held[name]
+
+
+class Gate:
+    """Lets `AT_ONCE` calls of one kind through to Redis at a time."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._free = threading.BoundedSemaphore(AT_ONCE)
+
+    @contextmanager
+    def turn(self) -> Generator[None]:
+        """Wait for a turn, and have it while the block runs. Raises RedisUnavailable when none comes in time."""
+        if not self._free.acquire(timeout=PATIENCE):
+            raise RedisUnavailable(TimeoutError(f"too many {self._what} wait for it"))
+        try:
+            yield
+        finally:
+            self._free.release()
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,8 +119,8 @@ class _Numbers(Collector):
 
     def _process(self) -> Iterator[Metric]:
         yield self._traffic.metric()
-        open_now = "Streams and long polls that wait in this process."
-        yield GaugeMetricFamily("ghostless_http_listeners", open_now, value=self._hub.subscribers)
+        open_now = "Streams, long polls and waiting workers in this process."
+        yield GaugeMetricFamily("ghostless_http_listeners", open_now, value=self._hub.places_held)
         if (age := self._hub.age) is not None:
             came_round = "Time since this process last came round to ask Redis what happened; over 90 it is dead."
             yield GaugeMetricFamily("ghostless_hub_age_seconds", came_round, value=age)

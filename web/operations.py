@@ -61,6 +61,8 @@ class Operation:
         if self.query is not NoQuery:
             given["query"] = query
         body = read_body(self.body) if request.method not in READING else None
+        if self.scope:
+            caller().confirm()  # a body may be on its way for longer than a token that was revoked lets in
         if self.body is not NoBody:
             given["body"] = body
         return given

@@ -1,17 +1,17 @@
 """What already happened, read for streams: where the history stands, what it still has, and the moves of tasks."""
 
-import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ..jobs.errors import CorruptRecord, RedisUnavailable, TaskNotFound
+from ..jobs.errors import CorruptRecord, TaskNotFound
 from ..jobs.model import Entry, Task
 from ..jobs.reads import Reads, entry_ids
 from ..jobs.scripts import translated
 from .cursors import ORIGIN, Cursor, EntryId, from_text, to_text
 from .frames import Moment
+from .limits import Gate
 from .watch import Watch
 
 PAGE = 500
@@ -19,12 +19,6 @@ PAGE = 500
 
 PAGES_LIMIT = 100
 """Pages of the whole history that one replay looks through; who is further behind fetches anew."""
-
-READERS = 16
-"""Reads at the same time, so that a storm of clients does not become a storm of connections."""
-
-PATIENCE = 5.0
-"""Seconds that a read waits for its turn, so that a hanging Redis does not pile up requests without end."""
 
 
 class Incomplete(Exception):
@@ -85,7 +79,7 @@ class Past:
     def __init__(self, reads: Reads) -> None:
         self.redis, self.keys = reads.redis, reads.keys
         self._reads = reads
-        self._gate = threading.BoundedSemaphore(READERS)
+        self._gate = Gate("reads")
 
     def newest(self) -> Cursor:
         """Return where the history ends now."""
@@ -103,13 +97,8 @@ class Past:
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        if not self._gate.acquire(timeout=PATIENCE):
-            raise RedisUnavailable(TimeoutError("too many reads wait for it"))
-        try:
-            with translated():
-                yield
-        finally:
-            self._gate.release()
+        with self._gate.turn(), translated():
+            yield
 
     def look(self, tasks: Sequence[str] = (), cursor: Cursor | None = None) -> Snapshot:
         """Return the history's shape and these tasks at one moment. Raises CorruptRecord."""

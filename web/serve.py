@@ -5,7 +5,6 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
@@ -14,7 +13,6 @@ from flask import Flask
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
-from gunicorn.workers.ggevent import GeventWorker
 
 from ..app import create_app
 from ..jobs.errors import InvalidSetting
@@ -24,8 +22,8 @@ from .desk import Desk
 from .hosts import is_loopback
 from .hub import Hub
 from .limits import Limits, raise_file_limit
-from .patience import TimedBody
 from .redaction import redact
+from .server_workers import StreamWorker, ThreadedWorker
 
 STOP_POLL = 0.25
 """Seconds between two looks whether the worker is to stop."""
@@ -92,7 +90,7 @@ def _capacity(threads: int) -> tuple[Limits, dict[str, Any]]:
     log.warning(
         "with %d threads a worker serves %d streams at most; greenlets serve thousands", threads, few.subscribers
     )
-    return few, options | {"worker_class": "gthread", "threads": threads}
+    return few, options | {"worker_class": ThreadedWorker, "threads": threads}
 
 
 def demands_tokens(settings: Settings, host: str, *, allow_anonymous: bool, require_tokens: bool) -> bool:
@@ -117,37 +115,6 @@ class Master(Arbiter):
         """Note a signal."""
         hurries = self._stopping and sig == signal.SIGTERM
         super().signal(signal.SIGQUIT if hurries else sig, frame)
-
-
-class StreamWorker(GeventWorker):
-    """A worker that keeps no idle connection when it stops, or when places become few."""
-
-    _open = 0
-
-    def patch(self) -> None:
-        """Make the standard library cooperative."""
-        # The modules that gevent warns of, urllib3 and redis.asyncio, are not used by a worker; TLS to Redis works.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            super().patch()
-
-    def handle(self, listener: Any, client: Any, addr: Any) -> None:
-        """Serve one connection."""
-        self._open += 1
-        try:
-            super().handle(listener, client, addr)
-        finally:
-            self._open -= 1
-
-    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
-        """Serve one request."""
-        if self._open > Limits.of_connections(self.worker_connections).subscribers:
-            req.force_close()  # the places beyond the streams are for those who ask now
-        req.body = TimedBody(req)
-        answer = super().handle_request(listener_name, req, sock, addr)
-        if not self.alive:
-            raise StopIteration  # how gunicorn closes a connection
-        return answer
 
 
 class RedactingLogger(Logger):

@@ -25,7 +25,7 @@ def stream_token(body: StreamTokenBody) -> ResponseReturnValue:
     the routes of events it may stand in the address as `token`. It ends at `expires_at` (ms), or with the token behind.
     """
     watch = watch_seen(Watch(frozenset(body.task), body.owner, body.type, body.queue), partly=True)
-    text, expires = credentials.stream_token(desk().keyring, caller().credential.token, watch, body.ttl)
+    text, expires = credentials.stream_token(desk().keyring, caller().credential, watch, body.ttl)
     return jsonify(token=text, expires_at=expires)
 
 
@@ -49,9 +49,9 @@ def who() -> ResponseReturnValue:
 
 
 @routes.delete("/session")
-@operation(None, answers={204: Reply(None, meaning="The cookie is gone.")})
+@operation(None, answers={204: Reply(None, meaning="The session is over.")})
 def log_out() -> ResponseReturnValue:
-    """End a browser's session by taking its cookie away."""
+    """End a browser's session: its cookie is taken away, and good for nothing any more wherever it was copied to."""
     answer = Response(status=204)
     end_session(answer)
     return answer

@@ -115,6 +115,7 @@ def _page_version(page: Page, epoch: str) -> str:
         200: Reply(TaskView, ("ETag", "Retry-After", "Preference-Applied")),
         304: Reply(None, ("ETag", "Retry-After", "Preference-Applied"), "The client has this version."),
     },
+    problems=(429,),
 )
 def show(given_id: str, query: WaitQuery) -> ResponseReturnValue:
     """Return a task; 304 when the client has this version, and held for as long as it asks to wait."""

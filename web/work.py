@@ -19,8 +19,9 @@ from ..jobs.settings import Settings
 from ..jobs.store import Store
 from ..jobs.values import InvalidValue, cut, cut_middle, to_json
 from ..statemachine import Event, Reason, State
-from .access import Scope
+from .access import Scope, caller
 from .desk import desk
+from .listening import place
 from .models import WaitQuery
 from .names import queue_name, task_id
 from .operations import Reply, operation
@@ -58,7 +59,7 @@ routes = Blueprint("work", __name__, url_prefix="/api")
 
 @routes.post("/queues/<given_name>/claim")
 @operation(
-    Scope.WORK, query=WaitQuery, body=ClaimBody, headers=("Prefer",), problems=(409,),
+    Scope.WORK, query=WaitQuery, body=ClaimBody, headers=("Prefer",), problems=(409, 429),
     answers={
         200: Reply(ClaimView, ("Preference-Applied",)),
         204: Reply(None, ("Preference-Applied",), "No task came."),
@@ -74,7 +75,12 @@ def claim(given_name: str, query: WaitQuery, body: ClaimBody) -> ResponseReturnV
     wait = applied_wait(query.wait, request.headers.get("Prefer", ""))
     token = body.token or secrets.token_hex(8)
     wish = Claim(body.worker, (queue_name(given_name),), token, tuple(body.types), tasks_only=True)
-    claimed = here.claiming.take(wish, wait or 0, lambda: not peer.has_hung_up())
+
+    def is_there() -> bool:
+        caller().confirm()  # he was let in before the wait
+        return not peer.has_hung_up()
+
+    claimed = here.claiming.take(wish, wait or 0, place(here), is_there)
     answer = _json_of(_shown(claimed, here.client.settings)) if claimed else Response(status=204)
     tell_wait(answer, wait)
     return answer

@@ -15,8 +15,9 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.web import claiming
-from ghostless.web.claiming import CLAIMS_AT_ONCE, WaitingRoom
+from ghostless.web.claiming import WaitingRoom
 from ghostless.web.hub import Hub
+from ghostless.web.limits import AT_ONCE
 from redis import Redis
 from redis_server import RedisServer
 from web_tools import Served, in_process, publish, submitted, until
@@ -165,7 +166,7 @@ def test_a_hundred_waiters_hold_no_connection(
     there = set(threading.enumerate())  # of former tests, which are just ending
     answers = [pool.submit(claim, served, number) for number in range(100)]
     until(lambda: len(room) == 100)
-    assert sum(line["id"] not in before for line in redis.client_list()) <= 3 + CLAIMS_AT_ONCE
+    assert sum(line["id"] not in before for line in redis.client_list()) <= 3 + AT_ONCE
     # All others are those of Flask's own server and of this test's pool.
     ours = [thread.name for thread in threading.enumerate() if thread not in there]
     assert ["claim-calls", "hub-history", "hub-live"] == sorted(

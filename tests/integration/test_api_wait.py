@@ -9,7 +9,7 @@ import pytest
 import requests
 from ghostless.jobs.client import Client
 from ghostless.web.hub import Hub
-from ghostless.web.past import READERS
+from ghostless.web.limits import AT_ONCE
 from redis import Redis
 from web_tools import Hand, Served, repeating, submitted, until
 
@@ -125,13 +125,13 @@ def test_a_hundred_waiters_hold_no_connection(
     answers = [pool.submit(poll, served, task_id, "?wait=30") for _ in range(100)]
     until(lambda: hub.subscribers == 100)
     until(lambda: _hash_reads(redis) >= reads + 100)
-    assert _made_since(redis, before) <= 2 + READERS
+    assert _made_since(redis, before) <= 2 + AT_ONCE
     reads = _hash_reads(redis)
     threading.Event().wait(1.0)  # any polling would show
     assert reads == _hash_reads(redis)
     hand.start()
     assert {"PROCESSING"} == {answer.result().json()["state"] for answer in answers}
-    assert _made_since(redis, before) <= 2 + READERS
+    assert _made_since(redis, before) <= 2 + AT_ONCE
 
 
 def _made_since(redis: Redis, before: set[str]) -> int:

@@ -1,6 +1,7 @@
 """Workers over HTTP are seen as long as they come back: listings and explanations tell the truth about them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from audit import audit
@@ -113,6 +114,26 @@ def test_a_worker_is_noted_once_a_beat(web: FlaskClient, redis: Redis) -> None:
     web.application.extensions["ghostless"].workers.listens("far", "work", ("work",), 30)
     web.post(CLAIM, json=FAR)
     assert 2 == redis.info("commandstats")["cmdstat_zremrangebyscore"]["calls"]
+
+
+def test_two_servers_note_one_worker_at_the_same_time(
+    client: Client, store: Store, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It claims from two queues by way of two processes, or works meanwhile: both are known, whoever writes first."""
+    one, other = RemoteWorkers(store), RemoteWorkers(store)
+    look, between = one._look, iter([lambda: other.listens("far", "b", ("work",), 30), lambda: other.beats("far")])
+
+    def slow(*args: Any, **named: Any) -> Any:
+        found = look(*args, **named)
+        next(between, lambda: None)()
+        return found
+
+    monkeypatch.setattr(one, "_look", slow)
+    one.listens("far", "a", ("work",), 30)
+    worker = seen(client)
+    assert worker is not None
+    assert {"a", "b"} == set(worker.queues)
+    assert [] == audit(redis, store.keys)
 
 
 def test_the_name_of_a_worker_with_a_connection_is_refused(

@@ -16,6 +16,7 @@ from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.web import limits
 from ghostless.web.serve import Server, serve
+from ghostless.web.server_workers import ThreadedWorker
 from helpers import free_port
 from redis import Redis
 from web_tools import (
@@ -104,7 +105,7 @@ def test_with_threads_the_server_says_what_it_can_do(
     with caplog.at_level(logging.WARNING):
         serve(Settings(), threads=50)
     assert ["with 50 threads a worker serves 46 streams at most; greenlets serve thousands"] == caplog.messages
-    assert ("gthread", 50) == (served[0].cfg.worker_class_str, served[0].cfg.threads)
+    assert (ThreadedWorker, 50) == (served[0].cfg.worker_class, served[0].cfg.threads)
 
 
 def test_the_verb_passes_on_what_it_is_told(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:

@@ -12,7 +12,7 @@ import requests
 from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
-from ghostless.web.past import READERS
+from ghostless.web.limits import AT_ONCE
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 from web_tools import Hand, Served, gunicorn, publish, submitted, until
@@ -68,12 +68,12 @@ def test_hundreds_of_long_polls_cost_no_thread_and_no_connection(server: Served,
             held.enter_context(closing(ask(server, f"/api/tasks/{task_id}?wait=60", etag))) for _ in range(WAITERS)
         ]
         until(lambda: listeners(server) == WAITERS)
-        assert connections() <= FEEDS + READERS + WATCHDOG + PROBES
+        assert connections() <= FEEDS + AT_ONCE + WATCHDOG + PROBES
         assert worker.num_threads() <= threads + RESOLVERS
         claimed = Hand(client.store).start()
         answers = [connection.getresponse() for connection in waiting]
         assert {(200, "PROCESSING")} == {(answer.status, json.loads(answer.read())["state"]) for answer in answers}
-        assert connections() <= FEEDS + READERS + WATCHDOG + PROBES
+        assert connections() <= FEEDS + AT_ONCE + WATCHDOG + PROBES
     until(lambda: listeners(server) == 0)
     Hand(client.store).finish(claimed)
 

@@ -1,9 +1,11 @@
 """What a browser uses instead of a token: stream tokens in an address, and a session in a cookie."""
 
 import http.client
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -229,9 +231,9 @@ def test_an_expired_stream_token_is_refused(
     token = stream_token(web, reader, ttl=10)
     look = keyring.Keyring.look
 
-    def later(self: keyring.Keyring, token_id: str = "") -> Any:
-        sight = look(self, token_id)
-        return type(sight)(sight.token, sight.signing_key, sight.now + 10_000)
+    def later(self: keyring.Keyring, *asked: str) -> Any:
+        sight = look(self, *asked)
+        return replace(sight, now=sight.now + 10_000)
 
     assert 200 == web.get("/api/events", query_string={"token": token}).status_code
     monkeypatch.setattr(keyring.Keyring, "look", later)
@@ -311,6 +313,40 @@ def test_a_long_poll_is_not_answered_to_one_who_was_revoked_meanwhile(
         time.sleep(keyring.FRESH)
         hand.start()
         assert 401 == connection.getresponse().status
+
+
+def test_no_task_is_given_to_a_worker_that_was_revoked_meanwhile(served: Served, client: Client) -> None:
+    """Nor is anything claimed for it: the task stays for the next one."""
+    text, token = client.tokens.add("x", [Scope.WORK])
+    connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=20)
+    body, headers = json.dumps({"worker": "far", "types": ["work"]}), {"Content-Type": "application/json"}
+    connection.request("POST", "/api/queues/work/claim?wait=30", body, bearer(text) | headers)
+    eventually(lambda: expect(len(served.app.extensions["ghostless"].claiming.room)))  # type: ignore[union-attr]
+    client.tokens.revoke(token.id)
+    time.sleep(keyring.FRESH)
+    submitted(client, id="one")
+    assert 401 == connection.getresponse().status
+    connection.close()
+    assert ("PENDING", 0) == (client.get("one").state, client.get("one").attempt)
+
+
+def test_a_body_that_takes_longer_than_its_token_does_nothing(served: Served, client: Client) -> None:
+    """Who may send it was asked before the body came; it is asked again when all of it is there."""
+    text, token = client.tokens.add("x", [Scope.SUBMIT])
+    connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=20)
+    body = json.dumps({"type": "work", "id": "late"})
+    connection.putrequest("POST", "/api/tasks")
+    for name, value in {**bearer(text), "Content-Type": "application/json", "Content-Length": len(body)}.items():
+        connection.putheader(name, str(value))
+    connection.endheaders(body[:5].encode())
+    looks = served.app.extensions["ghostless"].keyring  # type: ignore[union-attr]
+    eventually(lambda: expect(looks._seen))
+    client.tokens.revoke(token.id)
+    time.sleep(keyring.FRESH)
+    connection.send(body[5:].encode())
+    assert 401 == connection.getresponse().status
+    connection.close()
+    assert () == client.list().tasks
 
 
 @contextmanager
@@ -425,6 +461,57 @@ def test_a_session_that_is_used_lives_on(web: FlaskClient, client: Client, monke
     monkeypatch.setattr(cookies, "SESSION_LIFE", 3 * cookies.SESSION_LIFE)
     assert "Set-Cookie" in web.get("/api/tasks").headers
     assert web.get("/api/session").get_json()["expires_at"] > first + 3_600_000
+
+
+def test_a_session_ends_however_it_is_used(web: FlaskClient, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal never moves the end of the whole, which a day's work fits into; at the end there is none any more."""
+    assert 12 * 3600 == cookies.SESSION_MOST
+    monkeypatch.setattr(cookies, "SESSION_MOST", 1.5 * cookies.SESSION_LIFE)
+    text, _ = client.tokens.add("x", [Scope.READ])
+    web.post("/api/session", json={"token": text})
+    first = web.get("/api/session").get_json()["expires_at"]
+    monkeypatch.setattr(cookies, "SESSION_LIFE", 3 * cookies.SESSION_LIFE)
+    assert "Set-Cookie" in web.get("/api/tasks").headers
+    assert first + 1_800_000 == pytest.approx(web.get("/api/session").get_json()["expires_at"], abs=1000)
+    assert "Set-Cookie" not in web.get("/api/tasks").headers
+
+
+def test_who_signs_out_ends_the_session_everywhere(
+    served: Served, web: FlaskClient, client: Client, redis: Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copied cookie, and stream tokens and streams that came from it; another session of the token goes on.
+
+    It is not renewed by its own end, and what is kept of it passes with the time for which it might have been used.
+    """
+    monkeypatch.setattr(sse, "HEARTBEAT", 0.5)
+    text, _ = client.tokens.add("x", [Scope.READ])
+    copied, other = {"Cookie": cookie(web, text)}, {"Cookie": cookie(web, text)}
+    plain = web.application.test_client(use_cookies=False)
+    of_stream = {"token": stream_token(plain, copied)}
+    with streaming(served, "/api/events", copied) as stream:
+        stream.readline()
+        monkeypatch.setattr(cookies, "SESSION_LIFE", 3 * cookies.SESSION_LIFE)  # it would be renewed
+        ended = plain.delete("/api/session", headers=copied)
+        assert (204, 1) == (ended.status_code, len(ended.headers.getlist("Set-Cookie")))
+        assert stream.read().rstrip().rpartition(b"\n")[2].startswith(b"retry:")
+    told(plain.get("/api/tasks", headers=copied), 401)
+    told(plain.get("/api/events", query_string=of_stream), 401)
+    assert 200 == plain.get("/api/tasks", headers=other).status_code
+    (key,) = redis.keys(keys.session_ended("*"))
+    assert 0 < redis.pttl(key) <= 1000 * cookies.SESSION_MOST
+
+
+def test_a_session_that_ended_is_refused_by_other_processes(
+    web: FlaskClient, client: Client, settings: Settings
+) -> None:
+    """Within the time for which they remember it."""
+    text, _ = client.tokens.add("x", [Scope.READ])
+    copied = {"Cookie": cookie(web, text)}
+    elsewhere = create_app(client=Client(settings), require_tokens=True).test_client(use_cookies=False)
+    assert 200 == elsewhere.get("/api/tasks", headers=copied).status_code
+    plain = web.application.test_client(use_cookies=False)
+    assert 204 == plain.delete("/api/session", headers=copied).status_code
+    eventually(lambda: told(elsewhere.get("/api/tasks", headers=copied), 401))
 
 
 def test_a_session_never_outlives_its_token(web: FlaskClient, client: Client) -> None:

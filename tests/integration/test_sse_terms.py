@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -35,16 +36,20 @@ def serve(redis: Redis, settings: Settings, store: Store) -> Iterator[Serve]:
 
 
 def counted(served: Served) -> int:
-    """Return how many listen."""
+    """Return how many places are held."""
     assert isinstance(served.app, Flask)
-    return served.app.extensions["ghostless"].hub.subscribers
+    return served.app.extensions["ghostless"].hub.places_held
 
 
-class Asking(EventStream):
-    """A stream of one who shows a token."""
+def token(client: Client, seconds: float | None = None) -> dict[str, str]:
+    """Return the header of a new token; all have one name."""
+    return {"Authorization": f"Bearer {client.tokens.add('page', [Scope.ADMIN], seconds=seconds)[0]}"}
 
-    def __init__(self, url: str, token: str) -> None:
-        super().__init__(url, headers={"Authorization": f"Bearer {token}"})
+
+def claim(served: Served, headers: dict[str, str] | None = None, wait: int = 1) -> requests.Response:
+    """Wait for a task as a worker does; none comes in `elsewhere`."""
+    body = {"worker": "far", "types": ["work"]}
+    return requests.post(f"{served.url}/api/queues/elsewhere/claim?wait={wait}", json=body, headers=headers, timeout=30)
 
 
 # How many
@@ -77,31 +82,59 @@ def test_an_address_holds_so_many_streams(serve: Serve, client: Client) -> None:
 
 
 def test_long_polls_count_too(serve: Serve, client: Client) -> None:
-    """A long poll holds a place like a stream; a plain request holds none."""
+    """A long poll holds a place like a stream, a waiting worker does too; a plain request holds none."""
     served, task_id = serve(streams_per_address=1), submitted(client)
     url = f"{served.url}/api/tasks/{task_id}"
     with opened(url + "/events"):
         refused = requests.get(url + "?wait=30", timeout=5)
         assert (429, "2") == (refused.status_code, refused.headers["Retry-After"])
         assert 200 == requests.get(url, timeout=5).status_code
+        assert (429, "urn:ghostless:too-many-listeners") == (claim(served).status_code, claim(served).json()["type"])
     until(lambda: counted(served) == 1)  # noticed at the next write only
     client.cancel(task_id)
     until(lambda: counted(served) == 0)
     assert "CANCELLED" == requests.get(url + "?wait=30", timeout=5).json()["state"]
 
 
+def test_streams_and_waiting_workers_share_the_places_of_a_process(serve: Serve, client: Client) -> None:
+    """However they come, never more wait than the process takes; all of them are in its numbers."""
+    served = serve()
+    assert served.app
+    hub = served.app.extensions["ghostless"].hub
+    hub.limit = 2
+    url = f"{served.url}/api/tasks/{submitted(client)}/events"
+    with ThreadPoolExecutor(1) as pool, opened(url):
+        waits = pool.submit(claim, served, wait=2)
+        until(lambda: counted(served) == 2)
+        assert "ghostless_http_listeners 2.0" in requests.get(f"{served.url}/metrics", timeout=5).text
+        assert is_refused(EventStream(url))
+        assert (503, "urn:ghostless:busy") == (claim(served).status_code, claim(served).json()["type"])
+        assert 204 == waits.result().status_code
+        assert 204 == claim(served).status_code
+    client.cancel(url.split("/")[-2])
+    until(lambda: counted(served) == 0)
+
+
+def test_the_last_place_is_good_for_a_waiting_worker(serve: Serve) -> None:
+    """What the process itself listens with, to call those who wait, takes none."""
+    served = serve()
+    assert served.app
+    served.app.extensions["ghostless"].hub.limit = 1
+    assert 204 == claim(served).status_code
+
+
 def test_a_token_holds_so_many_streams_wherever_it_comes_from(serve: Serve, client: Client) -> None:
-    """Each token has its own share, and who needs no token is bounded by his address alone."""
+    """Each token has its own share, whatever its name; who needs no token is bounded by his address alone."""
     served = serve(streams_per_token=2)
     url = f"{served.url}/api/tasks/{submitted(client)}/events"
-    # Of one name: another team may have chosen the same.
-    one, other = (client.tokens.add("ci", [Scope.READ])[0] for _ in range(2))
     with ExitStack() as held:
-        for token in (one, one, other):
-            assert held.enter_context(Asking(url, token)).next()
-        assert is_refused(Asking(url, one))
-        assert held.enter_context(Asking(url, other)).next()
-        assert is_refused(Asking(url, other))
+        one, other = token(client), token(client)
+        for headers in (one, one, other):
+            assert held.enter_context(EventStream(url, headers=headers)).next()
+        assert is_refused(EventStream(url, headers=one))
+        assert 429 == claim(served, one).status_code
+        assert held.enter_context(EventStream(url, headers=other)).next()
+        assert is_refused(EventStream(url, headers=other))
         for _ in range(3):
             held.enter_context(opened(url))
 
@@ -145,8 +178,8 @@ def test_a_stream_does_not_outlive_its_token(serve: Serve, client: Client) -> No
     """It ends with the token, and who comes back must show one that holds."""
     served = serve()
     url = f"{served.url}/api/tasks/{submitted(client)}/events"
-    short, long = (client.tokens.add("ci", [Scope.READ], seconds=seconds)[0] for seconds in (1, 600))
-    with Asking(url, short) as stream, Asking(url, long) as other:
+    short, long = token(client, 1), token(client, 600)
+    with EventStream(url, headers=short) as stream, EventStream(url, headers=long) as other:
         assert stream.next()
         assert other.next()
         stream.retry = None

@@ -177,12 +177,15 @@ def test_nothing_is_left_of_a_listener_that_left(hub: Hub) -> None:
 
 def test_there_is_a_limit_to_listeners(hub: Hub) -> None:
     """One process serves so many and refuses the next, so that plain requests still get in."""
-    hub.limit = 3
-    inboxes = [hub.subscribe(Watch()) for _ in range(3)]
-    with pytest.raises(HubFull):
-        hub.subscribe(Watch())
-    hub.unsubscribe(inboxes[0])
-    hub.subscribe(Watch())
+    hub.limit = 2
+    with hub.place():
+        with hub.place():
+            assert 2 == hub.places_held
+            with pytest.raises(HubFull), hub.place():
+                pass
+        with hub.place():
+            hub.subscribe(Watch())  # what listens for the process itself takes no place
+    assert 0 == hub.places_held
 
 
 def test_a_closed_hub_wakes_everybody_and_refuses_the_next(hub: Hub) -> None:

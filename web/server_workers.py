@@ -1,0 +1,89 @@
+"""gunicorn's workers as the server uses them: none of their places is held by a client that only pretends to ask."""
+
+import socket
+import time
+import warnings
+from contextlib import suppress
+from typing import Any
+
+from gunicorn.util import close_graceful
+from gunicorn.workers.ggevent import GeventWorker
+from gunicorn.workers.gthread import ThreadWorker
+
+from .limits import Limits
+from .patience import timed_body
+
+HEADERS_TIME = 10.0
+"""Seconds in which the headers of a request must be there, where each request holds a thread."""
+
+
+class StreamWorker(GeventWorker):
+    """A worker with greenlets that keeps no idle connection when it stops, or when places become few."""
+
+    _open = 0
+
+    def patch(self) -> None:
+        """Make the standard library cooperative."""
+        # The modules that gevent warns of, urllib3 and redis.asyncio, are not used by a worker; TLS to Redis works.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            super().patch()
+
+    def handle(self, listener: Any, client: Any, addr: Any) -> None:
+        """Serve one connection."""
+        self._open += 1
+        try:
+            super().handle(listener, client, addr)
+        finally:
+            self._open -= 1
+
+    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
+        """Serve one request."""
+        if self._open > Limits.of_connections(self.worker_connections).subscribers:
+            req.force_close()  # the places beyond the streams are for those who ask now
+        with timed_body(req):
+            answer = super().handle_request(listener_name, req, sock, addr)
+        if not self.alive:
+            raise StopIteration  # how gunicorn closes a connection
+        return answer
+
+
+class ThreadedWorker(ThreadWorker):
+    """A worker with threads, which waits for idle connections without one by itself."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._arriving: dict[Any, float] = {}  # until when the headers of a connection's next request must be there
+
+    def handle(self, conn: Any) -> Any:
+        """Serve one request, or find that there is none yet; in a thread of the pool."""
+        self._arriving[conn] = time.monotonic() + HEADERS_TIME
+        try:
+            stays = super().handle(conn)
+        finally:
+            self._arriving.pop(conn, None)
+        if not stays:
+            self._see_off(conn)
+        return stays
+
+    def handle_request(self, req: Any, conn: Any) -> Any:
+        """Serve one request."""
+        self._arriving.pop(conn, None)
+        with timed_body(req):
+            return super().handle_request(req, conn)
+
+    def murder_pending(self) -> None:
+        """Cut off who takes too long; gunicorn's loop comes here each second."""
+        super().murder_pending()
+        now = time.monotonic()
+        for conn, ends_at in self._arriving.copy().items():
+            if ends_at < now:
+                with suppress(OSError):
+                    conn.sock.shutdown(socket.SHUT_RDWR)  # its thread reads the end
+
+    @staticmethod
+    def _see_off(conn: Any) -> None:
+        """Wait until the client has its answer: gunicorn would do that in its loop, and keep all others waiting."""
+        with suppress(OSError):
+            close_graceful(conn.sock.dup())
+            conn.sock.shutdown(socket.SHUT_RDWR)

@@ -29,6 +29,7 @@ from ..jobs.errors import (
     TaskNotFound,
     TooLarge,
     TooManyBulkActions,
+    TypeNotPublished,
     UnknownTaskType,
     WorkerNameTaken,
 )
@@ -105,6 +106,9 @@ _RULES: Mapping[type[GhostlessError], _Rule] = {
     StaleAttempt: _Rule(
         409, "stale-attempt", "The attempt no longer holds the task",
         lambda error: {"task": error.task_id, "attempt": error.attempt},
+    ),
+    TypeNotPublished: _Rule(
+        409, "type-not-published", "Nobody has published this task type", lambda error: {"types": list(error.types)}
     ),
     WorkerNameTaken: _Rule(
         409, "worker-name-taken", "Another worker has this name", lambda error: {"worker": error.worker}

@@ -4,13 +4,19 @@
 -- KEYS[1] hash    deliveries:{id}   KEYS[2] zset    due_deliveries:{host}   KEYS[3] zset    due_receivers
 -- ARGV[1] id of the delivery
 -- ARGV[2] record as it was read, "" for none   ARGV[3] record as it is to be
--- ARGV[4] ms until it is tried, or "" for never   ARGV[5] life of the record, ms
+-- ARGV[4] ms until it is tried, or "" for never   ARGV[5] life of the records once none of the task's waits, ms
 -- returns moved | already | stale
 -- appends nothing
 
 local records, due, receivers = KEYS[1], KEYS[2], KEYS[3]
 local delivery, before, after = ARGV[1], ARGV[2], ARGV[3]
 local wait, life = tonumber(ARGV[4]), ARGV[5]
+
+-- Returns whether a record is one that will be tried again; one that cannot be read will not.
+local function waits(record)
+  local is_json, value = pcall(cjson.decode, record)
+  return is_json and type(value) == "table" and value.state == "waiting"
+end
 
 local problem = check_types({{records, "hash"}, {due, "zset"}, {receivers, "zset"}})
 if problem then return problem end
@@ -22,7 +28,9 @@ local is_repeated, now = record == after, clock()
 redis.call("PERSIST", records)
 if not is_repeated then redis.call("ZREM", due, member) end
 redis.call("HSET", records, delivery, after)
-redis.call("PEXPIRE", records, life)
+local is_waiting = false
+for _, text in ipairs(redis.call("HVALS", records)) do is_waiting = is_waiting or waits(text) end
+if not is_waiting then redis.call("PEXPIRE", records, life) end
 if wait then redis.call("ZADD", due, "NX", now + wait, member) end
 note_turn(receivers, string.sub(due, #key.due_deliveries + 1), now)
 return {is_repeated and "already" or "moved"}

@@ -34,8 +34,8 @@ STREAMED = {
     200: Answer(
         EVENT_STREAM,
         meaning="`event: task` is a move, with a cursor as its id; `progress` and `log` are for those who listen now; "
-        "`reset` says that moves may be missing; `end` that nothing more comes: `tasks` are final, `gone` are not there "
-        "any more.",
+        "`reset` says that moves may be missing; `end` that nothing more comes: `tasks` are final, `gone` are not "
+        "there any more.",
     ),
     204: Answer(None, meaning="All tasks are final, and the client has seen it."),
 }

@@ -154,8 +154,9 @@ def test_a_deploy_under_open_streams_takes_no_attempt_away(client: Client, fleet
 def test_a_worker_publishes_again_what_redis_forgot(site: Site, client: Client, fleet: Fleet) -> None:
     """Emptied under a worker that waits, Redis knows the type again at its next claim."""
     site.workers("far1")
-    eventually(lambda: expect([worker for worker in client.workers() if worker.name == "far1"]))
-    client.store.redis.flushdb()
+    redis, live = client.store.redis, client.store.keys.live
+    eventually(lambda: expect(redis.pubsub_numsub(live)[0][1]), seconds=20)  # it waits, and the server listens for it
+    redis.flushdb()
     eventually(lambda: expect("text.shout" in client.types()), seconds=20)
     task_id = site.submit(pause=0)
     ended(client, task_id, "SUCCESS")

@@ -43,6 +43,7 @@ def quick_web(quick: Client, store: Store) -> Iterator[FlaskClient]:
 
 def test_a_worker_over_http_is_listed_and_explained(web: FlaskClient, client: Client, redis: Redis) -> None:
     """Before its first claim nobody serves the queue; then it does, with its types, and works until it is done."""
+    publish(client.store, "work", "none")
     task_id = submitted(client)
     assert "no worker listens" in client.explain(task_id).why
     client.pause_queue("work")
@@ -65,6 +66,7 @@ def test_a_worker_over_http_is_listed_and_explained(web: FlaskClient, client: Cl
 
 def test_who_waits_longer_than_a_lease_is_no_silent_one(quick: Client) -> None:
     """It said how long it would wait; then it has its lease to come back."""
+    publish(quick.store)
     workers = RemoteWorkers(quick.store)
     workers.listens("far", "work", ("work",), 30)
     workers.listens("near", "work", ("work",), 0)

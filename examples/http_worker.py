@@ -120,13 +120,21 @@ def call(method: str, url: str, body: dict[str, Any]) -> requests.Response:
         pause = min(2 * pause, 10.0)
 
 
+def publish(server: str, queue: str) -> None:
+    """Tell what this worker serves."""
+    call("PUT", f"{server}/api/types/{TYPE}", {"queue": queue, "schema": SCHEMA}).raise_for_status()
+
+
 def work(server: str, queue: str, worker: str) -> None:
     """Claim and run tasks until SIGTERM."""
-    call("PUT", f"{server}/api/types/{TYPE}", {"queue": queue, "schema": SCHEMA}).raise_for_status()
+    publish(server, queue)
     while not shutdown.is_set():
         # A fresh token for each claim; `call` repeats it with the same one, and so gets the same task.
         claim = {"worker": worker, "types": [TYPE], "token": secrets.token_hex(16)}
         answer = call("POST", f"{server}/api/queues/{queue}/claim?wait=30", claim)
+        if answer.status_code == 409 and "type-not-published" in answer.text:  # Redis lost what it knew
+            publish(server, queue)
+            continue
         answer.raise_for_status()
         if answer.status_code == 200:
             run(Attempt(server, answer.json()))

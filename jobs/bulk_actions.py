@@ -1,9 +1,12 @@
 """Bulk actions in Redis: accepted in one call, worked off by the watchdogs a page at a time, and counted beforehand."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple, cast
+
+from redis import WatchError
 
 from ..statemachine import State
 from .batches import TOGETHER, ask_each, batches
@@ -16,7 +19,7 @@ from .store import BATCH, Store
 from .submission import new_id
 
 KEPT_FOR: Final = 7 * 86_400_000
-"""Milliseconds that the record of a bulk action is kept after its last page."""
+"""Milliseconds that the record of a bulk action is kept after its end."""
 
 LISTED: Final = 1000
 """Bulk actions that can be listed: the newest."""
@@ -80,7 +83,7 @@ class BulkActions:
         """
         wish = request.checked()
         bulk_id = wish.id_of_key() or new_id()
-        arguments = (wish.fingerprint, KEPT_FOR, RUNNING, LISTED, wish.pack(actor), *wish.filter.ids)
+        arguments = (wish.fingerprint, RUNNING, LISTED, wish.pack(actor), *wish.filter.ids)
         word = self._scripts.call("begin_bulk", [self.keys.bulk(bulk_id)], arguments)[0]
         if word == "conflict":
             raise BulkActionConflict(bulk_id, wish.idempotency_key or "")
@@ -99,6 +102,39 @@ class BulkActions:
         if word == "missing":
             raise BulkActionNotFound(bulk_id)
         return word == "moved"
+
+    # Records and turns, for the doctor
+
+    def is_over(self, bulk_id: str) -> bool:
+        """Tell whether its record says that it has ended. Raises CorruptRecord."""
+        with translated():
+            return bool(self.redis.hexists(self.keys.bulk(bulk_id), "ended_at"))
+
+    def is_stranded(self, bulk_id: str, *, repairs: bool) -> bool:
+        """Tell whether a bulk action has not ended and has no turn; with `repairs` it gets one."""
+        return not self._has_turn(bulk_id) and self._puts_right(bulk_id, is_lost=False, repairs=repairs)
+
+    def is_lost(self, bulk_id: str, *, repairs: bool) -> bool:
+        """Tell whether a turn is that of a bulk action without a record; with `repairs` it is taken out."""
+        return self._has_turn(bulk_id) and self._puts_right(bulk_id, is_lost=True, repairs=repairs)
+
+    def _has_turn(self, bulk_id: str) -> bool:
+        with translated():
+            return self.redis.lpos(self.keys.bulks_running, bulk_id) is not None
+
+    def _puts_right(self, bulk_id: str, *, is_lost: bool, repairs: bool) -> bool:
+        """Tell whether a record is gone, or else not over; nobody may change it between this look and the repair."""
+        name, running = self.keys.bulk(bulk_id), self.keys.bulks_running
+        with translated(), self.redis.pipeline() as pipeline:
+            pipeline.watch(name)
+            is_wrong = not pipeline.exists(name) if is_lost else pipeline.hexists(name, "ended_at") == 0
+            if is_wrong and repairs:
+                pipeline.multi()
+                pipeline.lrem(running, 0, bulk_id)
+                pipeline.delete(self.keys.bulk_ids(bulk_id)) if is_lost else pipeline.rpush(running, bulk_id)
+                with suppress(WatchError):  # it is looked at by somebody else just now, who puts it right
+                    pipeline.execute()
+            return bool(is_wrong)
 
     # Reading
 

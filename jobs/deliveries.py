@@ -8,11 +8,11 @@ import logging
 import re
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
-from redis import Redis, RedisError
+from redis import Redis, RedisError, WatchError
 
 from .delivery import Delivery, DeliveryState
 from .errors import CorruptRecord, DeliveryNotFound
@@ -21,7 +21,7 @@ from .model import Entry
 from .scripts import Scripts, milliseconds, moment, translated
 
 LIFE: Final = 7 * 86_400_000
-"""How long records are kept after the last change, in ms."""
+"""How long the records of a task are kept once none of them waits, in ms."""
 
 LEASE: Final = 120_000
 """How long a delivery is his who took it, in ms. A try takes less; what a dead listener had is tried again then."""
@@ -112,7 +112,47 @@ class Deliveries:
             log.error("%s", problem)
         return [Taken(delivery, row[-1], now, clock) for row in rows if (delivery := self._read(*row))]
 
+    def rebuild(self, host: str, member: str) -> bool:
+        """Plan a delivery anew of which only the place is left; tell whether its task still says what is to be told.
+
+        If not, it is given up: that is logged, and noted in `quarantine`.
+        """
+        task_id, _, delivery_id = member.partition(" ")
+        with translated():
+            found = cast(list[Any], self._redis.xrange(self._keys.history, delivery_id, delivery_id))
+            url = self._redis.get(self._keys.callback(task_id))
+        if found and url is not None:
+            self.plan(Entry.from_fields(*found[0]))
+            return True
+        self._give_up(host, member)
+        return False
+
+    def _give_up(self, host: str, member: str) -> None:
+        due, wrong = self._keys.due_deliveries(host), "the record of its callback's delivery is gone"
+        log.error("%s: passed over: %s", member, wrong)
+        # What another one does to the host meanwhile goes first; then this place is met again.
+        with translated(), suppress(WatchError), self._redis.pipeline() as pipeline:
+            pipeline.watch(due)
+            is_last = pipeline.zcard(due) == 1
+            pipeline.multi()
+            pipeline.zrem(due, member)
+            if is_last:
+                pipeline.zrem(self._keys.due_receivers, host)
+            pipeline.hset(self._keys.quarantine, f"{due} {member.partition(' ')[0]}", wrong)
+            pipeline.execute()
+
+    def is_lost(self, host: str, member: str) -> bool:
+        """Tell whether a delivery has a place among those to a host, and no record."""
+        name, _, delivery_id = member.partition(" ")
+        with translated():
+            if self._redis.hexists(self._keys.deliveries(name), delivery_id):
+                return False
+            return self._redis.zscore(self._keys.due_deliveries(host), member) is not None
+
     def _read(self, host: str, member: str, text: str) -> Delivery | None:
+        if not text:
+            self.rebuild(host, member)
+            return None
         try:
             return Delivery.unpack(text)
         except CorruptRecord as error:
@@ -192,6 +232,10 @@ class Deliveries:
             return self.redeliver(task_id, delivery_id)  # somebody else was faster
         return Listed(delivery.anew(), now)
 
+    def waits(self, task_id: str) -> bool:
+        """Tell whether any of a task's deliveries waits; one that cannot be read does not."""
+        return any(_waits(record) for record in self._records(task_id).values())
+
     def stranded(self, task_id: str, *, repairs: bool) -> list[str]:
         """Return the ids of deliveries that wait without a place, so that nothing would hand them out any more.
 
@@ -218,6 +262,13 @@ def _reading(name: str, kind: str) -> Generator[None]:
             yield
     except CorruptRecord:
         raise CorruptRecord(f"{name}: expected {kind}") from None
+
+
+def _waits(record: str) -> bool:
+    try:
+        return Delivery.unpack(record).state is DeliveryState.WAITING
+    except CorruptRecord:
+        return False
 
 
 def _order(delivery: Delivery) -> tuple[int, ...]:

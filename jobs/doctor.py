@@ -13,6 +13,7 @@ from ..lua.loader import VALUES
 from ..statemachine import STORED, State, graph
 from .batches import TOGETHER, ask_each, batches, members, raw
 from .deliveries import Deliveries, Overview
+from .endings import Endings
 from .errors import CorruptRecord
 from .inventory import INDICES, Life, Place, place_of
 from .keys import parking
@@ -70,8 +71,10 @@ class Doctor:
         self.deliveries = Overview(0, 0)  # of callbacks, seen too
         self._reads, self._upkeep, self._tickets = Reads(store.redis, store.keys), Upkeep(store), Tickets(store, actor)
         self._callbacks = Deliveries(store.redis, store.keys, store.scripts)
+        self._endings = Endings(store, actor)
         self._indices: set[str] = set()
         self._queues: set[str] = set()
+        self._hosts: set[str] = set()  # to which something is to be delivered
         self._remains: dict[str, set[str]] = defaultdict(set)  # id of a task without a record -> keys that speak of it
         self._last_entry: dict[str, str] = {}  # the same id -> its last history entry
 
@@ -89,7 +92,7 @@ class Doctor:
         told: set[str] = set()
         phases = (
             *(self._table, self._stored, self._listed, self._empty_parkings, self._history, self._ticketed),
-            *(self._lost, self._ledger, self._quarantined, self._delivered),
+            *(self._lost, self._ledger, self._delivered, self._quarantined),
         )
         for phase in phases:
             for problem in self._spared(phase):
@@ -122,7 +125,9 @@ class Doctor:
             yield from self._compared(tasks)
             owned = {place.id for place in places.values() if place.family in (*VALUES, "heartbeat")}
             yield from self._compared(self._missing(sorted(owned)))
-            yield from self._undelivered(place.id for place in places.values() if place.family == "deliveries")
+            for name, place in places.items():
+                if place.life == "ending":
+                    yield from self._found(self._endings.audit(name, place))
 
     def _scan(self) -> Iterator[str]:
         with translated():
@@ -134,11 +139,14 @@ class Doctor:
                 self._indices.add(name)
             if place.family in ("pending", "parked", "parked_types"):
                 self._queues.add(place.id.partition(":")[0])
+            if place.family == "due_deliveries":
+                self._hosts.add(place.id)
 
     def _lives(self, places: Mapping[str, Place]) -> Iterator[Problem]:
         """Tell keys that nothing knows, and those whose life has an end although it must not, or none."""
         # What belongs to a task is looked at with it.
-        names = [name for name, place in places.items() if place.family not in ("task", *VALUES, "heartbeat")]
+        elsewhere = ("task", *VALUES, "heartbeat")
+        names = [name for name, place in places.items() if place.family not in elsewhere and place.life != "ending"]
         for name, left in zip(names, ask_each(self.redis, "pttl", names), strict=True):
             life = places[name].life
             if life == "unknown":
@@ -297,21 +305,15 @@ class Doctor:
             outcome = "kept" if not is_settled else "removed" if self.actor else "remains"
             yield Problem("c", task_id, f"it was taken out of {index}: {wrong}", outcome)
 
-    # Callbacks
+    # Bulk actions and callbacks
 
-    def _undelivered(self, task_ids: Iterable[str]) -> Iterator[Problem]:
-        for task_id in task_ids:
-            yield from self._spared(lambda task_id=task_id: self._undelivered_of(task_id))
-
-    def _undelivered_of(self, task_id: str) -> Iterator[Problem]:
-        for delivery_id in self._callbacks.stranded(task_id, repairs=bool(self.actor)):
-            what = f"its delivery {delivery_id} waits, and nothing will make it"
-            yield Problem("d", task_id, what, "repaired" if self.actor else "repairable")
-
-    def _delivered(self) -> Iterable[Problem]:
-        """See how many deliveries are late: that breaks no rule, so only what cannot be read is told."""
+    def _delivered(self) -> Iterator[Problem]:
+        yield from self._found(self._endings.unrecorded(sorted(self._hosts)))
         self.deliveries = self._callbacks.overview()
-        return ()
+
+    def _found(self, findings: Iterable[Finding]) -> Iterator[Problem]:
+        """Tell these; what is damaged ends them, and nothing else."""
+        yield from self._spared(lambda: (Problem(it.rule, it.task_id, it.what, it.outcome) for it in findings))
 
 
 def _fits(place: Place, record: Any) -> bool:

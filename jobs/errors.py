@@ -112,6 +112,14 @@ class WorkerNameTaken(GhostlessError):
         super().__init__(f"a worker with a connection to Redis is called {worker!r}; give this one a name of its own")
 
 
+class TypeNotPublished(GhostlessError):
+    """A worker over HTTP asks for tasks of types of which Redis knows nothing, or nothing any more."""
+
+    def __init__(self, types: Sequence[str]) -> None:
+        self.types = tuple(types)
+        super().__init__(f"not published: {', '.join(types)}; PUT /api/types/NAME (again), and then claim")
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One thing wrong with what was sent: where, and what was expected."""

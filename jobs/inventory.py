@@ -17,17 +17,19 @@ KEPT: Final = frozenset(
     }
 )
 KEPT_EACH: Final = frozenset(
-    {"task", *VALUES, *INDICES, "parked_types", "wake", "leftover", "listener", "due_deliveries"}
+    {"task", *VALUES, *INDICES, "parked_types", "wake", "leftover", "listener", "due_deliveries", "bulk_ids"}
 )
 PASSING: Final = frozenset({"watchdog", "patrol", "http_workers"})
 PASSING_EACH: Final = frozenset(
     {
         *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
-        *("http_worker", "bulk", "bulk_ids", "deliveries", "session_ended"),
+        *("http_worker", "session_ended"),
     }
 )
+ENDING_EACH: Final = frozenset({"bulk", "deliveries"})
+"""Records that are kept until what they tell of is over, and then for a while; `endings.py` knows which is which."""
 
-Life = Literal["kept", "passing", "unknown"]
+Life = Literal["kept", "passing", "ending", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +48,6 @@ def place_of(keys: Keys, name: str) -> Place:
         return Place(family, name_id, "kept")
     if family in (PASSING_EACH if colon else PASSING):
         return Place(family, name_id, "passing")
+    if colon and family in ENDING_EACH:
+        return Place(family, name_id, "ending")
     return Place(family, name_id, "unknown")

@@ -88,7 +88,7 @@ class Keys(RqKeys):
         return f"{self.prefix}leftover:{name}"
 
     def deliveries(self, task_id: str) -> str:
-        """hash: the deliveries of a task's callback, also of a purged one, by id, as JSON, with TTL."""
+        """hash: the deliveries of a task's callback, also of a purged one, by id, as JSON; with TTL once none waits."""
         return f"{self.prefix}deliveries:{task_id}"
 
     # Indices over tasks
@@ -167,11 +167,11 @@ class Keys(RqKeys):
     # Bulk actions
 
     def bulk(self, bulk_id: str) -> str:
-        """hash: a bulk action: what it is to do, how far it is, what became of the tasks; with TTL."""
+        """hash: a bulk action: its wish, how far it is, what became of the tasks; with TTL once it has ended."""
         return f"{self.prefix}bulk:{bulk_id}"
 
     def bulk_ids(self, bulk_id: str) -> str:
-        """list: the ids of tasks that a bulk action which names them has still to look at; with TTL."""
+        """list: the ids of tasks that a bulk action which names them has still to look at."""
         return f"{self.prefix}bulk_ids:{bulk_id}"
 
     @property

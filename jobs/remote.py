@@ -6,15 +6,17 @@ they stand in a place of their own.
 """
 
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 from redis.client import Pipeline
 
-from .errors import GhostlessError, WorkerNameTaken
+from .errors import GhostlessError, StaleAttempt, TypeNotPublished, WorkerNameTaken
+from .messages import Held
 from .scripts import milliseconds, translated
 from .store import Store
 
@@ -88,7 +90,8 @@ class RemoteWorkers:
     def listens(self, worker: str, queue: str, types: tuple[str, ...], seconds: float) -> None:
         """Note that a worker asks a queue for tasks of these types, and waits for so long.
 
-        Raises WorkerNameTaken when a worker with a connection to Redis has the name.
+        Raises WorkerNameTaken when a worker with a connection to Redis has the name, TypeNotPublished for types that
+        Redis does not know: it may have been emptied, and only this worker can publish them again.
         """
         lasts = round(1000 * seconds) + self._lease
 
@@ -98,10 +101,14 @@ class RemoteWorkers:
 
         if self._is_due(worker, queue, seconds, lasts / 1000):
             try:
-                self._note(worker, claimed, is_new=True)
-            except WorkerNameTaken:
-                self._told.pop((worker, queue), None)  # so that its next claim is refused too
+                self._note(worker, claimed, types)
+            except (WorkerNameTaken, TypeNotPublished):
+                self.forget(worker, queue)  # so that its next claim is refused too
                 raise
+
+    def forget(self, worker: str, queue: str) -> None:
+        """Forget that a claim was noted: what is in Redis may be gone."""
+        self._told.pop((worker, queue), None)
 
     def beats(self, worker: str) -> None:
         """Note that a worker is at work; one whose claims are not known stays unknown until its next claim."""
@@ -111,7 +118,12 @@ class RemoteWorkers:
             return replace(there, beat_at=now, is_busy=True, wishes=wishes or there.wishes)
 
         if self._is_due(worker, "", 0, self._lease / 1000):
-            self._note(worker, beat, is_new=False)
+            self._note(worker, beat)
+
+    def wrote_late(self, worker: str, held: Held) -> None:
+        """Log that a worker writes for an attempt that no longer holds its task; each pair once a beat at most."""
+        if self._is_due(worker, f"late {held.task_id}", 0, math.inf):
+            log.warning("a stale write of worker %s was refused: %s", worker, StaleAttempt(held.task_id, held.attempt))
 
     def _is_due(self, worker: str, queue: str, needed: float, lasts: float) -> bool:
         now = time.monotonic()
@@ -123,27 +135,32 @@ class RemoteWorkers:
         self._told[worker, queue] = (now, now + lasts)
         return True
 
-    def _note(self, worker: str, change: Change, *, is_new: bool) -> None:
+    def _note(self, worker: str, change: Change, types: Sequence[str] = ()) -> None:
+        """Note a worker, a new one only when it claims tasks of some types."""
+
         def noted(pipeline: Pipeline) -> None:
-            there, now = self._look(pipeline, worker, is_new=is_new)
+            there, now = self._look(pipeline, worker, types)
             pipeline.multi()
-            if there or is_new:
+            if there or types:
                 self._write(pipeline, worker, change(there or RemoteRecord(now, now), now), now)
 
         try:
             with translated():
                 # One record of all its claims: done anew when another process, or thread, notes the worker meanwhile.
                 self._redis.transaction(noted, self._keys.http_worker(worker))
-        except WorkerNameTaken:
+        except (WorkerNameTaken, TypeNotPublished):
             raise
         except GhostlessError as error:
             log.warning("the worker %s is not listed for now: %s", worker, error)
 
-    def _look(self, watching: Any, worker: str, *, is_new: bool) -> tuple[RemoteRecord | None, int]:
+    def _look(self, watching: Any, worker: str, types: Sequence[str]) -> tuple[RemoteRecord | None, int]:
         text = watching.get(self._keys.http_worker(worker))
         birth, death = watching.hmget(self._keys.rq_worker(worker), "birth", "death")
-        if is_new and birth and not death:
+        if types and birth and not death:
             raise WorkerNameTaken(worker)
+        published: list[Any] = watching.hmget(self._keys.types, types) if types else []
+        if unknown := [name for name, kind in zip(types, published, strict=True) if kind is None]:
+            raise TypeNotPublished(unknown)
         return RemoteRecord.from_json(text), milliseconds(watching.time())
 
     def _write(self, pipeline: Pipeline, worker: str, record: RemoteRecord, now: int) -> None:

@@ -19,6 +19,9 @@ LAST_PORT = 65_535
 PATIENCE_GRACES = 3
 """Graces that a worker has, and a lease, to end an attempt beyond its deadline, before others step in."""
 
+LEASES_OVER_HTTP = 4
+"""Leases for which a worker over HTTP keeps its task: it also has to sit out that a web server is replaced."""
+
 HAND_OVER_BEATS = 2
 """Beats that a task may be without a ticket: a stock rq worker takes it some time before it starts the task."""
 
@@ -66,6 +69,11 @@ class Settings:
         A worker that Redis kept waiting for so long still renews its lease in time.
         """
         return (self.lease - self.beat) / 2
+
+    @property
+    def http_lease(self) -> float:
+        """Seconds for which a silent worker over HTTP keeps its task."""
+        return LEASES_OVER_HTTP * self.lease
 
     @property
     def hand_over(self) -> float:

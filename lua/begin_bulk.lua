@@ -1,17 +1,17 @@
 -- Accepts a bulk action: writes its record, and puts it behind those that run. No task is touched yet.
 --
 -- KEYS[1] hash    bulk:{id}
--- ARGV[1] fingerprint of what was asked for, to tell a repeated call from another one   ARGV[2] life of a record, ms
--- ARGV[3] bulk actions that may run at a time   ARGV[4] those that are listed, at most
--- ARGV[5] fields of the record, JSON object     ARGV[6..n] ids of the tasks that it is for, if it names them
+-- ARGV[1] fingerprint of what was asked for, to tell a repeated call from another one
+-- ARGV[2] bulk actions that may run at a time   ARGV[3] those that are listed, at most
+-- ARGV[4] fields of the record, JSON object     ARGV[5..n] ids of the tasks that it is for, if it names them
 -- returns moved | already | conflict | refused, with id
 -- appends nothing
 
 local id = string.sub(KEYS[1], #key.bulk + 1)
-local fingerprint, life, running_most, listed_most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local fields = cjson.decode(ARGV[5])
+local fingerprint, running_most, listed_most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local fields = cjson.decode(ARGV[4])
 local task_ids = {}
-for index = 6, #ARGV do task_ids[#task_ids + 1] = ARGV[index] end
+for index = 5, #ARGV do task_ids[#task_ids + 1] = ARGV[index] end
 
 local name, ids = key.bulk .. id, key.bulk_ids .. id
 local problem = check_types({{name, "hash"}, {ids, "list"}, {key.bulks, "list"}, {key.bulks_running, "list"}})
@@ -29,11 +29,7 @@ end
 redis.call("LTRIM", key.bulks, 0, listed_most - 2) -- needs no memory, and lets the writes after it pass at a full Redis
 redis.call("DEL", ids)
 redis.call("HSET", name, unpack(record))
-redis.call("PEXPIRE", name, life)
-if #task_ids > 0 then
-  redis.call("RPUSH", ids, unpack(task_ids))
-  redis.call("PEXPIRE", ids, life)
-end
+if #task_ids > 0 then redis.call("RPUSH", ids, unpack(task_ids)) end
 redis.call("LPUSH", key.bulks, id)
 redis.call("RPUSH", key.bulks_running, id)
 return {"moved", "id", id}

@@ -5,7 +5,8 @@
 -- KEYS[1] zset    due_receivers
 -- ARGV[1] deliveries handed out, at most   ARGV[2] lease, ms   ARGV[3] deliveries to one host at a time, at most
 -- ARGV[4..n] a host to which deliveries are under way, then their number
--- returns the time in ms, what was wrong with others, then for each delivery its host, its task and id, its record
+-- returns the time in ms, what was wrong with others, then for each delivery its host, its task and id, its record, or
+-- "" where that is gone
 -- appends nothing
 
 local receivers, limit, lease, share = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -20,11 +21,12 @@ local function hand_out(host, member)
   local name = key.due_deliveries .. host
   local id, delivery = string.match(member, "^(%S+) (%S+)$")
   local record = id and redis.pcall("HGET", key.deliveries .. id, delivery)
-  if type(record) == "string" then
+  if id and (not record or type(record) == "string") then
     redis.call("ZADD", name, now + lease, member)
-    handed[#handed + 1] = {host, member, record}
+    handed[#handed + 1] = {host, member, record or ""}
   else
     redis.call("ZREM", name, member)
+    quarantine(name, id or member, damaged(name, "deliveries that have a record", member))
     problems[#problems + 1] = damaged(name, "deliveries that have a record", member).err
   end
 end

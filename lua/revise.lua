@@ -4,7 +4,7 @@
 -- KEYS[1] hash    deliveries:{id}   KEYS[2] zset    due_deliveries:{host}   KEYS[3] zset    due_receivers
 -- ARGV[1] id of the delivery
 -- ARGV[2] record as it was read, "" for none   ARGV[3] record as it is to be
--- ARGV[4] ms until it is tried, or "" for never   ARGV[5] life of the record, ms
+-- ARGV[4] ms until it is tried, or "" for never   ARGV[5] life of the records once none of the task's waits, ms
 -- ARGV[6] records of the task that are kept, the newest; beyond them those that are still to be tried
 -- returns moved | already | stale
 -- appends nothing
@@ -27,6 +27,12 @@ local function make_room(task)
   end
 end
 
+-- Returns whether a record is one that will be tried again; one that cannot be read will not.
+local function waits(record)
+  local is_json, value = pcall(cjson.decode, record)
+  return is_json and type(value) == "table" and value.state == "waiting"
+end
+
 local problem = check_types({{records, "hash"}, {due, "zset"}, {receivers, "zset"}})
 if problem then return problem end
 local record = redis.call("HGET", records, delivery) or ""
@@ -39,7 +45,9 @@ redis.call("PERSIST", records)
 if record == "" then make_room(task) end
 if not is_repeated then redis.call("ZREM", due, member) end
 redis.call("HSET", records, delivery, after)
-redis.call("PEXPIRE", records, life)
+local is_waiting = false
+for _, text in ipairs(redis.call("HVALS", records)) do is_waiting = is_waiting or waits(text) end
+if not is_waiting then redis.call("PEXPIRE", records, life) end
 if wait then redis.call("ZADD", due, "NX", now + wait, member) end
 note_turn(receivers, string.sub(due, #key.due_deliveries + 1), now)
 return {is_repeated and "already" or "moved"}

@@ -3,7 +3,7 @@
 -- passed over, and none counts twice.
 -- uses person
 --
--- ARGV[1] tasks looked at, at most   ARGV[2] µs after which the page ends   ARGV[3] life of a record, ms
+-- ARGV[1] tasks looked at, at most   ARGV[2] µs after which the page ends   ARGV[3] life of a record after its end, ms
 -- ARGV[4] passes over the states, at most, of an action that goes after tasks which move on meanwhile
 -- returns 1 when more is to be done at once or else 0, number moved, then what was wrong with the others
 -- appends CANCEL, PAUSE, RESUME or RETRY; CANCEL also of tasks that waited for those cancelled
@@ -27,13 +27,13 @@ local function microseconds()
   return now[1] * 1000000 + now[2]
 end
 
--- Returns the record; nothing when its life is over; beside nothing, what is wrong with it.
+-- Returns the record; beside nothing, what is wrong with it.
 local function read_record(id)
   local name = key.bulk .. id
   local damage = check_types({{name, "hash"}, {key.bulk_ids .. id, "list"}})
   if damage then return nil, damage end
   local fields, read = redis.call("HGETALL", name), {id = id, name = name}
-  if #fields == 0 then return nil end
+  if #fields == 0 then return nil, damaged(key.bulks_running, "bulk actions that have a record", id) end
   for index = 1, #fields, 2 do read[fields[index]] = fields[index + 1] end
   for _, field in ipairs(TEXTS) do
     if not read[field] then return nil, damaged(name .. " field " .. field, "text", "nothing") end
@@ -193,8 +193,7 @@ end
 local function work_off()
   started = microseconds()
   message = "bulk action " .. record.id .. (record.message ~= "" and ": " .. record.message or "")
-  redis.call("PEXPIRE", record.name, life) -- needs no memory, and lets the writes after it pass at a full Redis
-  redis.call("PEXPIRE", key.bulk_ids .. record.id, life)
+  redis.call("PERSIST", record.name) -- needs no memory, and lets the writes after it pass at a full Redis
   local is_through = (record.number_of_ids > 0 and work_off_ids or work_off_states)()
   redis.call("LREM", key.bulks_running, 0, record.id)
   if is_through or is_full() then
@@ -205,6 +204,7 @@ local function work_off()
     redis.call("RPUSH", key.bulks_running, record.id) -- behind the others
   end
   write_record()
+  if notes.ended_at then redis.call("PEXPIRE", record.name, life) end
 end
 
 local problem = check_types({{key.bulks_running, "list"}})
@@ -218,10 +218,9 @@ if record then
   work_off()
 else
   redis.call("LREM", key.bulks_running, 0, id)
-  if problem then
-    quarantine(key.bulks_running, id, problem)
-    problems[1] = problem.err
-  end
+  redis.pcall("DEL", key.bulk_ids .. id)
+  quarantine(key.bulks_running, id, problem)
+  problems[1] = problem.err
 end
 local is_more = redis.call("EXISTS", key.bulks_running) == 1 and not is_held_up
 return {is_more and 1 or 0, moved, unpack(problems)}

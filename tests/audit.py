@@ -8,10 +8,11 @@ b  its id is in exactly the indices that its state demands; a PENDING task's tic
    the task is parked under its own queue and type, which the set of the queue's parked types names; a BLOCKED task
    stands with each task that it waits for, and an ended task with dependents in the index of what is to be told
 c  every member of an index, every lease, ticket and history entry belongs to a task that demands it
-d  every task that is not final has a next event that needs no human, or is PAUSED; a delivery that waits has a time
+d  every task that is not final has a next event that needs no human, or is PAUSED; a delivery that waits has a time,
+   a bulk action that is not over a turn
 e  its history replays through the transition table to its present state
 f  its side effects happened at most once an attempt, and each further attempt is in the history with its reason
-g  no key without TTL but those the design lists
+g  no key without TTL but those the design lists; a bulk action, or a callback's deliveries, has one once it is over
 h  the ledger holds: submitted = live + final + purged + written off as lost by the doctor
 i  nothing is left of finished attempts, neither processes nor folders: those that a test names
 """
@@ -48,13 +49,14 @@ FOR_EVER = {
 }
 FOR_EVER_EACH = {
     *("task", "leftover", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"),
-    *("listener", "due_deliveries"),
+    *("listener", "due_deliveries", "bulk_ids"),
 }
 FOR_A_WHILE = {"watchdog", "patrol", "http_workers"}
 FOR_A_WHILE_EACH = {
     *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
-    *("http_worker", "bulk", "bulk_ids", "deliveries", "session_ended"),
+    *("http_worker", "session_ended"),
 }
+UNTIL_OVER_EACH = {"bulk", "deliveries"}  # for ever until what they tell of is over, then for a while: see `_lasting`
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 
 
@@ -90,6 +92,7 @@ def audit(
     for task_id, attempts in (effects or {}).items():
         found += _done_once(picture, task_id, attempts)
     found += [*_owned(picture, keys), *_allowed_keys(picture, keys), *_added_up(picture), *_delivered(picture)]
+    found += [*_worked_off(picture, keys), *_lasting(picture, keys)]
     return found + leftovers(pids, folders)
 
 
@@ -126,6 +129,8 @@ class _Picture:
     leftovers: dict[str, Fields] = field(default_factory=dict)  # name -> record of a purged task
     leases: dict[str, str] = field(default_factory=dict)
     deliveries: dict[str, Fields] = field(default_factory=dict)  # id of a task -> records of its callback
+    bulks: dict[str, Fields] = field(default_factory=dict)  # id of a bulk action -> its record
+    running: list[str] = field(default_factory=list)  # ids of the bulk actions that have a turn
     due: dict[str, set[str]] = field(default_factory=dict)  # host -> what is to be delivered to it, "task delivery"
     receivers: set[str] = field(default_factory=set)  # hosts that have a turn
     history: dict[str, Fields] = field(default_factory=dict)  # entry id -> fields, oldest first
@@ -152,6 +157,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         keys.leftover(""): ("hash", picture.leftovers, redis.hgetall),
         keys.heartbeat(""): ("string", picture.leases, redis.get),
         keys.deliveries(""): ("hash", picture.deliveries, redis.hgetall),
+        keys.bulk(""): ("hash", picture.bulks, redis.hgetall),
     }
     singles = {keys.history: "stream", keys.ledger: "hash", keys.quarantine: "hash"}
     for key in sorted(set(redis.scan_iter(count=1000))):
@@ -176,6 +182,8 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
     picture.history = dict(redis.xrange(keys.history)) if keys.history in singles else {}
     picture.ledger = redis.hgetall(keys.ledger) if keys.ledger in singles else {}
     picture.quarantine = redis.hgetall(keys.quarantine) if keys.quarantine in singles else {}
+    if picture.types.get(keys.bulks_running) == "list":
+        picture.running = redis.lrange(keys.bulks_running, 0, -1)
     _look_at_deliveries(picture, redis, keys)
     return picture
 
@@ -379,9 +387,10 @@ def _allowed_keys(picture: _Picture, keys: Keys) -> Iterator[str]:
         name, colon, _ = key.removeprefix(keys.prefix).partition(":")
         for_ever = own and name in (FOR_EVER_EACH if colon else FOR_EVER)
         for_a_while = own and name in (FOR_A_WHILE_EACH if colon else FOR_A_WHILE)
-        if key in picture.without_ttl and not for_ever and not key.startswith(OF_RQ):
+        until_over = own and colon and name in UNTIL_OVER_EACH
+        if key in picture.without_ttl and not (for_ever or until_over) and not key.startswith(OF_RQ):
             yield f"g: {key} has no TTL"
-        elif key not in picture.without_ttl and own and not for_a_while:
+        elif key not in picture.without_ttl and own and not (for_a_while or until_over):
             yield f"g: {key} has a TTL"
 
 
@@ -395,6 +404,31 @@ def _delivered(picture: _Picture) -> Iterator[str]:
         waits = name in records and json.loads(records[name])["state"] == "waiting"
         if waits != (name in due):
             yield f"d: the delivery {name} {'waits without' if waits else 'is done and has'} a time"
+
+
+def _worked_off(picture: _Picture, keys: Keys) -> Iterator[str]:
+    """A bulk action has a turn until it is over, and what it names until then."""
+    open_ones = {name for name, record in picture.bulks.items() if "ended_at" not in record}
+    for name in open_ones ^ set(picture.running):
+        yield (
+            f"d: the bulk action {name} is not over and has no turn"
+            if name in open_ones
+            else (f"c: {keys.bulks_running} names {name!r}, which is no bulk action that runs")
+        )
+    for key in picture.types:
+        name = key.removeprefix(keys.bulk_ids(""))
+        if name != key and name not in open_ones:
+            yield f"c: {key} exists, and no such bulk action runs"
+
+
+def _lasting(picture: _Picture, keys: Keys) -> Iterator[str]:
+    """Such a record has no TTL until what it tells of is over, and then one."""
+    over = {keys.bulk(name): "ended_at" in record for name, record in picture.bulks.items()}
+    for task_id, records in picture.deliveries.items():
+        over[keys.deliveries(task_id)] = all(json.loads(text)["state"] != "waiting" for text in records.values())
+    for key, is_over in over.items():
+        if is_over == (key in picture.without_ttl):
+            yield f"g: {key} is {'over and has no TTL' if is_over else 'not over and has a TTL'}"
 
 
 def _added_up(picture: _Picture) -> Iterator[str]:

@@ -34,7 +34,7 @@ class Waiter:
     def __init__(self, queue: str, types: tuple[str, ...]) -> None:
         self.queue, self.types = queue, types
         self.signal = threading.Event()
-        self.closed = False
+        self.closed = self.is_void = False
         self._is_called = False
 
     def wait(self, seconds: float) -> bool:
@@ -133,8 +133,17 @@ class WaitingRoom:
             for moment in batch.moments:
                 if moment.entry.to_state == State.PENDING:
                     self.call(moment.entry.queue, moment.entry.type)
-            if batch.lost or batch.reset:
+            if batch.reset:
+                self._void()
+            elif batch.lost:
                 self._call_one_of_each()
+
+    def _void(self) -> None:
+        """Redis came back older, or empty: let all come again, since it may know none of their types any more."""
+        with self._lock:
+            for waiter in self._all():
+                waiter.is_void = True
+                waiter.signal.set()
 
     def _is_needed(self) -> bool:
         with self._lock:
@@ -167,7 +176,8 @@ class Claiming:
         """Return the next task of the claim's queue, waiting at most this long for one; None when there was none.
 
         The place is held while it waits. Nothing is claimed any more for a worker that is not there. Raises what
-        these two do, WorkerNameTaken, HubClosed when it cannot wait here, RedisUnavailable, CorruptRecord.
+        these two do, WorkerNameTaken, TypeNotPublished, HubClosed when it cannot wait here, RedisUnavailable,
+        CorruptRecord.
         """
         with self._gate.turn():
             self._workers.listens(claim.worker_id, claim.queues[0], claim.types, seconds)
@@ -186,6 +196,9 @@ class Claiming:
                 return None
             if waiter.closed:
                 raise HubClosed
+            if waiter.is_void:
+                self._workers.forget(claim.worker_id, waiter.queue)
+                return None
         return claimed
 
     def _ask(self, claim: Claim) -> Claimed | None:

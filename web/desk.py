@@ -2,7 +2,7 @@
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from flask import current_app
@@ -10,6 +10,7 @@ from flask import current_app
 from ..jobs.client import Client
 from ..jobs.model import Task
 from ..jobs.remote import RemoteWorkers
+from ..jobs.store import Store
 from .claiming import Claiming
 from .hub import Hub
 from .keyring import Keyring
@@ -27,6 +28,7 @@ class Desk:
     client: Client
     past: Past
     hub: Hub
+    work: Store  # for workers over HTTP, with leases of their own
     claiming: Claiming
     workers: RemoteWorkers
     addresses: Share
@@ -41,11 +43,13 @@ class Desk:
         """Return a desk for this core; without `limits`, for what fits into this process."""
         past, settings = Past(client.reads), client.settings
         hub, workers = Hub(past, (limits or Limits.here()).subscribers), RemoteWorkers(client.store)
+        work = Store(client.store.redis, replace(settings, lease=settings.http_lease))
         return cls(
             client,
             past,
             hub,
-            Claiming(client.store, hub, workers),
+            work,
+            Claiming(work, hub, workers),
             workers,
             Share("address", settings.streams_per_address),
             Share("token", settings.streams_per_token),

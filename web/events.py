@@ -34,7 +34,8 @@ STREAMED = {
     200: Reply(
         EVENT_STREAM,
         meaning="`event: task` is a move, with a cursor as its id; `progress` and `log` are for those who listen now; "
-        "`reset` says that moves may be missing; `end` that all tasks are final.",
+        "`reset` says that moves may be missing; `end` that nothing more comes: `tasks` are final, `gone` are not "
+        "there any more.",
     ),
     204: Reply(None, meaning="All tasks are final, and the client has seen it."),
 }

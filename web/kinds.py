@@ -34,6 +34,7 @@ class Kind(Enum):
     TASK_CONFLICT = "task-conflict", 409, "The id or the key belongs to another task"
     ILLEGAL_MOVE = "illegal-move", 409, "Not possible in the task's state"
     STALE_ATTEMPT = "stale-attempt", 409, "The attempt no longer holds the task"
+    TYPE_NOT_PUBLISHED = "type-not-published", 409, "Nobody has published this task type"
     WORKER_NAME_TAKEN = "worker-name-taken", 409, "Another worker has this name"
     UNAUTHORIZED = "unauthorized", 401, "Who asks is not known"
     MISSING_SCOPE = "missing-scope", 403, "Not allowed"

@@ -29,6 +29,7 @@ from ..jobs.errors import (
     TaskNotFound,
     TooLarge,
     TooManyBulkActions,
+    TypeNotPublished,
     UnknownTaskType,
     WorkerNameTaken,
 )
@@ -100,6 +101,7 @@ _RULES: Mapping[type[GhostlessError], _Rule] = {
         Kind.STALE_ATTEMPT,
         lambda error: {"task": error.task_id, "attempt": error.attempt},
     ),
+    TypeNotPublished: _Rule(Kind.TYPE_NOT_PUBLISHED, lambda error: {"types": list(error.types)}),
     WorkerNameTaken: _Rule(Kind.WORKER_NAME_TAKEN, lambda error: {"worker": error.worker}),
     RedisFull: _Rule(Kind.STORAGE_FULL, detail="Redis is at its memory limit, and nothing was stored."),
     RedisUnavailable: _Rule(

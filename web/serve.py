@@ -32,7 +32,7 @@ GRACE = 30
 """Seconds that a stopping worker lets plain requests run on."""
 
 DRAIN = 20.0
-"""Seconds within which a stopping worker ends its streams, one after the other."""
+"""Seconds within which a stopping worker ends its streams, one after the other; no longer than a lease."""
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,8 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT. Does not return: gunicorn ends the process.
 
-    SIGTERM ends the streams one after the other, within `DRAIN` seconds; SIGINT and a second SIGTERM end all at once.
+    SIGTERM ends the streams one after the other, within `DRAIN` seconds or a lease; SIGINT and a second SIGTERM end
+    all at once.
 
     Each worker also runs a watchdog, unless told otherwise: whoever asks where a task is, there is then always
     somebody left to notice. Any number of watchdogs may run.
@@ -173,7 +174,7 @@ class Server(BaseApplication):
                 target=run_watchdog, args=(self._settings, stop), name="watchdog", daemon=True
             )
             desk.watchdog.start()
-        tell_when_stopping(worker, stop, desk.hub)
+        tell_when_stopping(worker, stop, desk.hub, min(DRAIN, self._settings.lease))
 
     def _hurry(self, _worker: Any) -> None:
         """End a worker's streams at once: it has a moment only."""
@@ -190,13 +191,13 @@ def die_while_booting(_arbiter: Any, _worker: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def tell_when_stopping(worker: Any, stop: threading.Event, hub: Hub) -> None:
+def tell_when_stopping(worker: Any, stop: threading.Event, hub: Hub, drain: float) -> None:
     """End a worker's streams, one after the other, once it is to stop: by itself it only stops accepting, and waits."""
 
     def watch() -> None:
         while worker.alive:
             time.sleep(STOP_POLL)
         stop.set()
-        hub.drain(DRAIN)
+        hub.drain(drain)
 
     threading.Thread(target=watch, name="stop-watch", daemon=True).start()

@@ -56,6 +56,7 @@ class Stream:
         self._behind = False  # moves after the cursor must be read from Redis first
         self._reset: str | None = None
         self._states: dict[str, str | None] = dict.fromkeys(watch.tasks)
+        self._gone: set[str] = set()  # tasks that are not there any more, and whose end was not sent
         self._doubt = False  # the tasks may be final without any further move to tell
 
     # Where it starts
@@ -116,7 +117,8 @@ class Stream:
             if self._behind:
                 yield from self._catch_up()
             if self._is_over():
-                yield frame(event="end", data={"tasks": sorted(self._watch.tasks)})
+                final = self._watch.tasks - self._gone
+                yield frame(event="end", data={"tasks": sorted(final), "gone": sorted(self._gone)})
                 return
             batch = self._hub.take(self._inbox, self._patience(beat_at))
             chunk = self._told(batch)
@@ -159,7 +161,7 @@ class Stream:
 
     def _restart(self, position: Cursor) -> None:
         self._cursor, self._behind, self._doubt = position, False, True
-        self._states = dict.fromkeys(self._watch.tasks)
+        self._states, self._gone = dict.fromkeys(self._watch.tasks), set()
 
     def _sent(self, moments: Sequence[Moment], reached: EntryId) -> bytes:
         """Return the events of those moves that are new to the client, and note how far it is."""
@@ -227,7 +229,9 @@ class Stream:
         if self._behind or not (self._all_final() or (self._doubt and self._states)):
             return False
         try:
+            before = self._states
             self._note(self._past.stories(self._watch.tasks))
+            self._gone |= {task for task, state in before.items() if task not in self._states and state not in FINAL}
             self._doubt = False
         except GhostlessError as error:
             log.info("a stream cannot tell yet whether it is at its end: %s", error)

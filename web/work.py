@@ -81,7 +81,7 @@ def claim(given_name: str, query: WaitQuery, body: ClaimBody) -> ResponseReturnV
         return not peer.has_hung_up()
 
     claimed = here.claiming.take(wish, wait or 0, place(here), is_there)
-    answer = _json_of(_shown(claimed, here.client.settings)) if claimed else Response(status=204)
+    answer = _json_of(_shown(claimed, here.work.settings)) if claimed else Response(status=204)
     tell_wait(answer, wait)
     return answer
 
@@ -152,11 +152,14 @@ def _written(given_id: str, body: AttemptBody, write: Callable[[Store, Held], An
     here = desk()
     held = body.held(task_id(given_id))
     try:
-        answer = write(here.client.store, held)
+        answer = write(here.work, held)
     except TaskNotFound as error:
         raise here.client.reads.not_found(held.task_id) from error
+    except StaleAttempt:
+        here.workers.wrote_late(body.worker, held)
+        raise
     here.workers.beats(body.worker)
-    state, settings = State(answer.state), here.client.settings
+    state, settings = State(answer.state), here.work.settings
     return _json_of(
         AttemptView(
             id=answer.task_id, state=state, attempt=answer.attempt, action=_ACTIONS[state],
@@ -174,10 +177,14 @@ def heartbeats(body: BeatsBody) -> ResponseReturnValue:
     (try again); `action` is that of `heartbeat`, or `stop`.
     """
     here = desk()
-    answers = heartbeat_many(here.client.store, [beat.held(beat.id) for beat in body.tasks])
+    attempts = [beat.held(beat.id) for beat in body.tasks]
+    answers = heartbeat_many(here.work, attempts)
     here.workers.beats(body.worker)
+    for held, answer in zip(attempts, answers, strict=True):
+        if isinstance(answer, Answer) and answer.word == "stale":
+            here.workers.wrote_late(body.worker, held)
     tasks = [_beat(beat, answer) for beat, answer in zip(body.tasks, answers, strict=True)]
-    settings = here.client.settings
+    settings = here.work.settings
     return _json_of(BeatsView(tasks=tasks, lease=settings.lease, heartbeat=settings.beat))
 
 
@@ -229,14 +236,14 @@ def stopped(given_id: str, body: StoppedBody) -> ResponseReturnValue:
 
 
 def _ended(given_id: str, body: AttemptBody, ending: Ending) -> ResponseReturnValue:
-    client = desk().client
-    held = body.held(task_id(given_id))
-    answer, _ = client.store.finish(held, ending, f"worker:{body.worker}")
+    here, held = desk(), body.held(task_id(given_id))
+    answer, _ = here.work.finish(held, ending, f"worker:{body.worker}")
     if answer.word == "missing":
-        raise client.reads.not_found(held.task_id)
+        raise here.client.reads.not_found(held.task_id)
     if answer.word == "refused":
         raise IllegalMove(held.task_id, ending.event, answer.state)
     if answer.word == "stale" or not _holds(ending.event, State(answer.state)):
+        here.workers.wrote_late(body.worker, held)
         raise StaleAttempt(held.task_id, held.attempt)
     return _json_of(EndView(id=answer.task_id, state=State(answer.state), attempt=answer.attempt))
 

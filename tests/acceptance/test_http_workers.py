@@ -16,27 +16,28 @@ from fleet import Fleet
 from ghostless.jobs.client import Client
 from ghostless.statemachine import Reason
 from helpers import eventually, expect, free_port
-from web_tools import answers
+from web_tools import answers, opened
 
 from .conftest import assert_clean, ended, entry_of, owner, story
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "http_worker.py"
-LEASE = 3.0
+LEASE = 1.5
 LINES = [f"line {number}" for number in range(10)]
 
 
 class Site:
     """A server and workers that know nothing but its address."""
 
-    def __init__(self, fleet: Fleet, client: Client, lease: float = LEASE) -> None:
+    def __init__(self, fleet: Fleet, client: Client, lease: float = LEASE, *, watches: bool = True) -> None:
         self.fleet, self.client, self.port = fleet, client, free_port()
+        self.options = () if watches else ("--no-watchdog",)
         self.url = f"http://127.0.0.1:{self.port}"
         fleet.environment |= {"GHOSTLESS_BEAT": "0.3", "GHOSTLESS_LEASE": str(lease)}
         self.server = self.serve()
 
     def serve(self) -> "subprocess.Popen[bytes]":
-        """Start the server, with its watchdog."""
-        server = self.fleet.start("serve", "--port", str(self.port))
+        """Start the server."""
+        server = self.fleet.start("serve", "--port", str(self.port), *self.options)
         eventually(lambda: expect(answers(self.port)), seconds=30)
         return server
 
@@ -129,6 +130,36 @@ def test_a_server_that_is_killed_interrupts_nobody(client: Client, fleet: Fleet)
     site.serve()
     task = ended(client, task_id, "SUCCESS", seconds=40)
     assert ([line.upper() for line in LINES], 1) == (task.result, task.attempt)
+    assert_clean(client, fleet, task_id)
+
+
+def test_a_deploy_under_open_streams_takes_no_attempt_away(client: Client, fleet: Fleet) -> None:
+    """The old server drains before the next one answers, and the watchdog elsewhere sweeps on: no loss is used up."""
+    site = Site(fleet, client, lease=3, watches=False)
+    fleet.start("watchdog")
+    site.workers("far1")
+    task_id = site.submit(pause=1.5)
+    site.running(task_id)
+    streams = [opened(f"{site.url}/api/tasks/{task_id}/events") for _ in range(60)]
+    site.server.terminate()
+    site.server.wait(timeout=30)
+    for stream in streams:
+        stream.close()
+    site.serve()
+    task = ended(client, task_id, "SUCCESS", seconds=60)
+    assert (1, 0, ["SUBMIT", "START", "COMPLETE"]) == (task.attempt, task.losses, story(client, task_id))
+    assert_clean(client, fleet, task_id)
+
+
+def test_a_worker_publishes_again_what_redis_forgot(site: Site, client: Client, fleet: Fleet) -> None:
+    """Emptied under a worker that waits, Redis knows the type again at its next claim."""
+    site.workers("far1")
+    redis, live = client.store.redis, client.store.keys.live
+    eventually(lambda: expect(redis.pubsub_numsub(live)[0][1]), seconds=20)  # it waits, and the server listens for it
+    redis.flushdb()
+    eventually(lambda: expect("text.shout" in client.types()), seconds=20)
+    task_id = site.submit(pause=0)
+    ended(client, task_id, "SUCCESS")
     assert_clean(client, fleet, task_id)
 
 

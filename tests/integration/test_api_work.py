@@ -76,7 +76,7 @@ def test_a_claim_brings_all_that_a_worker_needs(far: HttpHand, client: Client, h
     assert {
         "id": task_id, "type": "work", "queue": "work", "owner": "ada", "worker": "far", "attempt": 1, "token": TOKEN,
         "params": {"n": 3}, "checkpoint": None, "results": {first: None}, "timeout": 1800.0, "stall_timeout": None,
-        "lease": 15.0, "heartbeat": 5.0,
+        "lease": 60.0, "heartbeat": 5.0,
     } == answer.json  # fmt: skip
     task = client.get(task_id)
     assert (State.PROCESSING, "far") == (task.state, task.worker_id)
@@ -126,7 +126,7 @@ def test_a_whole_life(holding: HttpHand, client: Client, redis: Redis) -> None:
     task_id = holding.task["id"]
     told = holding.beat().json
     assert {
-        "id": task_id, "state": "PROCESSING", "attempt": 1, "action": "continue", "lease": 15.0, "heartbeat": 5.0,
+        "id": task_id, "state": "PROCESSING", "attempt": 1, "action": "continue", "lease": 60.0, "heartbeat": 5.0,
     } == told  # fmt: skip
     assert told == holding.say("progress", fraction=0.5, message="half").json
     assert told == holding.say("checkpoint", value={"step": 5}).json

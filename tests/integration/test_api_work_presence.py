@@ -44,6 +44,7 @@ def quick_web(quick: Client, store: Store) -> Iterator[FlaskClient]:
 
 def test_a_worker_over_http_is_listed_and_explained(web: FlaskClient, client: Client, redis: Redis) -> None:
     """Before its first claim nobody serves the queue; then it does, with its types, and works until it is done."""
+    publish(client.store, "work", "none")
     task_id = submitted(client)
     assert "no worker listens" in client.explain(task_id).why
     client.pause_queue("work")
@@ -66,6 +67,7 @@ def test_a_worker_over_http_is_listed_and_explained(web: FlaskClient, client: Cl
 
 def test_who_waits_longer_than_a_lease_is_no_silent_one(quick: Client) -> None:
     """It said how long it would wait; then it has its lease to come back."""
+    publish(quick.store)
     workers = RemoteWorkers(quick.store)
     workers.listens("far", "work", ("work",), 30)
     workers.listens("near", "work", ("work",), 0)
@@ -104,6 +106,20 @@ def test_beats_keep_a_busy_worker_there(quick_web: FlaskClient, quick: Client) -
         assert worker is not None
         assert (None, ("work",)) == (worker.silent_for, worker.queues)
     assert "busy" == (seen(quick) or Member).state
+
+
+def test_a_claim_of_what_redis_does_not_know_is_refused(web: FlaskClient, client: Client, redis: Redis) -> None:
+    """Each time, and naming the types, so that the worker publishes them again; it is not listed until then."""
+    for _ in range(2):
+        refused = web.post(CLAIM, json=FAR | {"types": ["work", "other"]})
+        told = refused.json or {}
+        assert (409, "urn:ghostless:type-not-published") == (refused.status_code, told["type"])
+        assert ["other"] == told["types"]
+        assert "PUT /api/types/NAME" in told["detail"]
+    assert seen(client) is None
+    web.put("/api/types/other", json={"queue": "work", "schema": {}})
+    assert 204 == web.post(CLAIM, json=FAR | {"types": ["work", "other"]}).status_code
+    assert seen(client) is not None
 
 
 def test_a_worker_is_noted_once_a_beat(web: FlaskClient, redis: Redis) -> None:
@@ -149,6 +165,24 @@ def test_the_name_of_a_worker_with_a_connection_is_refused(
         RemoteWorkers(client.store).listens("near", "work", ("work",), 0)
     redis.hset(keys.rq_worker("near"), "death", "2030-01-31T09:00:00Z")
     assert 200 == web.post(CLAIM, json=FAR | {"worker": "near"}).status_code
+
+
+def test_a_stale_write_is_logged(web: FlaskClient, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """Whose it was and of which attempt, whatever it was; again and again it is one line."""
+    task_id = submitted(client)
+    task = web.post(CLAIM, json=FAR).json or {}
+    held = {name: task[name] for name in ("worker", "attempt")} | {"token": "0" * 16}
+    one = {name: held[name] for name in ("attempt", "token")} | {"id": task_id}
+    for _ in range(2):
+        assert 409 == web.put(f"/api/tasks/{task_id}/heartbeat", json=held).status_code
+        assert 409 == web.post(f"/api/tasks/{task_id}/complete", json=held).status_code
+        many = web.post("/api/heartbeats", json={"worker": "other", "tasks": [one]}).json or {}
+        assert "stale" == many["tasks"][0]["outcome"]
+    lines = [record.getMessage() for record in caplog.records if "stale write" in record.getMessage()]
+    assert [
+        (f"worker {name} " in line, f"attempt 1 does not hold task {task_id}" in line)
+        for name, line in zip(("far", "other"), lines, strict=True)
+    ] == [(True, True)] * 2
 
 
 @pytest.mark.parametrize("damage", ["not json", '{"since": "x"}', None])

@@ -45,7 +45,7 @@ def test_a_stream_tells_a_life_and_ends(served: Served, client: Client, hand: Ha
         messages = list(stream)
     assert ["PENDING", "PROCESSING", "SUCCESS"] == states(messages)
     assert ["task", "task", "task", "end"] == [message.event for message in messages]
-    assert {"tasks": [task_id]} == messages[-1].data
+    assert {"tasks": [task_id], "gone": []} == messages[-1].data
     history = client.history(task_id)
     epoch = client.reads.epoch()
     assert [f"{epoch}.{entry.id}" for entry in history] == [message.id for message in messages[:3]]

@@ -107,7 +107,7 @@ def test_a_slow_client_of_one_task_catches_up_from_its_own_moves(desk: Desk, cli
     Hand(store).finish(claimed)
     told += b"".join(stream)
     assert [entry.id for entry in client.history(task_id)] == ids_in(told)
-    assert told.endswith(b'event: end\ndata: {"tasks":["%s"]}\n\n' % task_id.encode())
+    assert told.endswith(b'event: end\ndata: {"tasks":["%s"],"gone":[]}\n\n' % task_id.encode())
 
 
 def test_a_client_too_far_behind_is_told(desk: Desk, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,10 +251,15 @@ def test_a_redis_that_came_back_older_is_told(own_server: Callable[..., RedisSer
         lost = submitted(client)
         (seen,) = stream.take("task")
         assert lost == seen.data["id"]
+        both, alone = (opened(f"{web.url}/api/events?task={names}") for names in (f"{lost}&task={kept}", lost))
         server.kill()
         server.start()
         assert {"reason": "rewound"} == stream.take("reset")[0].data
+        with alone:
+            assert {"tasks": [], "gone": [lost]} == alone.take("end")[0].data
         client.cancel(kept)
+        with both:
+            assert {"tasks": [kept], "gone": [lost]} == both.take("end")[0].data
         assert [kept] == [message.data["id"] for message in stream.take("task")]
         with EventStream(f"{web.url}/api/events", seen.id) as late:
             assert {"reason": "lost"} == late.take("reset")[0].data

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 from audit import audit
+from ghostless.jobs.bulk import BulkFilter, BulkRequest
+from ghostless.jobs.bulk_actions import BulkActions
+from ghostless.jobs.client import Client
+from ghostless.jobs.keys import CALLBACKS
 from ghostless.statemachine import STORED, State
 from redis import Redis
-from scripts.seeding import ID, QUEUE, Scene, park, put, scene
+from scripts.seeding import ID, QUEUE, Scene, park, put, scene, submission
 
 
 @pytest.mark.parametrize("state", STORED)
@@ -39,6 +43,21 @@ def _rewrite(stage: Scene, at: int, **changes: str) -> None:
     ((_, fields),) = stage.redis.xrange(stage.keys.history, entry_id, entry_id)
     stage.redis.xdel(stage.keys.history, entry_id)
     stage.redis.hset(stage.keys.task(ID), f"h{at}", stage.redis.xadd(stage.keys.history, {**fields, **changes}))
+
+
+def _bulk_action(stage: Scene) -> str:
+    wish = BulkRequest("cancel", BulkFilter(ids=("none",)))
+    return BulkActions(stage.store).begin(wish, "tester").bulk_id
+
+
+def _delivery(stage: Scene) -> str:
+    """Let a task end whose callback waits to be told."""
+    client = Client(stage.store.settings, stage.redis)
+    client.listeners.create(CALLBACKS)
+    stage.store.submit(submission("called", callback_url="https://example.com/"))
+    stage.store.cancel("called", "tester")
+    client.deliveries.plan(client.history("called")[-1])
+    return stage.keys.deliveries("called")
 
 
 def _also_parked(stage: Scene) -> None:
@@ -252,6 +271,54 @@ DAMAGE: list[tuple[str, State, Callable[[Scene], object], str]] = [
         State.PAUSED,
         lambda s: s.redis.hset(s.keys.task(ID), "worker_id", "w"),
         "its worker_id is 'w'",
+    ),
+    (
+        "a bulk action that would expire",
+        State.PAUSED,
+        lambda s: s.redis.expire(s.keys.bulk(_bulk_action(s)), 99),
+        "g: ghostless:bulk:",
+    ),
+    (
+        "a bulk action that ended and would not expire",
+        State.PAUSED,
+        lambda s: (b := _bulk_action(s), BulkActions(s.store).stop(b), s.redis.persist(s.keys.bulk(b))),
+        "g: ghostless:bulk:",
+    ),
+    (
+        "a bulk action without a turn",
+        State.PAUSED,
+        lambda s: (_bulk_action(s), s.redis.delete(s.keys.bulks_running)),
+        "d: the bulk action ",
+    ),
+    (
+        "a bulk action without a record",
+        State.PAUSED,
+        lambda s: s.redis.delete(s.keys.bulk(_bulk_action(s))),
+        "c: ghostless:bulks_running names ",
+    ),
+    (
+        "a delivery that would expire",
+        State.PAUSED,
+        lambda s: s.redis.expire(_delivery(s), 99),
+        "g: ghostless:deliveries:called is not over and has a TTL",
+    ),
+    (
+        "a delivery without a record",
+        State.PAUSED,
+        lambda s: s.redis.delete(_delivery(s)),
+        "d: the delivery called ",
+    ),
+    (
+        "a delivery without a record, of a task that is purged",
+        State.PAUSED,
+        lambda s: [
+            s.redis.zadd(*at)
+            for at in (
+                (s.keys.due_deliveries("x.example"), {"none 1-1": 1}),
+                (s.keys.due_receivers, {"x.example": 1}),
+            )
+        ],
+        "d: the delivery none 1-1 ",
     ),
 ]
 

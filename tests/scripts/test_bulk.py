@@ -440,13 +440,34 @@ def test_a_damaged_record_holds_up_no_other(redis: Redis) -> None:
 
 
 def test_a_record_that_is_gone_holds_up_no_other(redis: Redis) -> None:
-    """Nothing is told of it."""
+    """It is taken out, with all that it named, and told."""
     stage = scene(redis)
     submit_some(stage, 1)
-    gone, healthy = begun(stage, "cancel"), begun(stage, "cancel")
+    gone, healthy = begun(stage, "cancel", BulkFilter(ids=("t0",))), begun(stage, "cancel", EVERYTHING)
     redis.delete(stage.keys.bulk(gone))
+    [problem] = BulkActions(stage.store).work_off().problems
+    assert f"bulk actions that have a record, got {gone}" in problem
     assert ("done", 1) == ((done := worked_off(stage, healthy)).state, done.counts["moved"])
-    assert 0 == redis.hlen(stage.keys.quarantine)
+    assert [f"{stage.keys.bulks_running} {gone}"] == redis.hkeys(stage.keys.quarantine)
+    assert not redis.exists(stage.keys.bulk_ids(gone))
+
+
+def test_one_that_runs_has_no_time_to_live(redis: Redis) -> None:
+    """However long no watchdog works it off; from its end on it has, be it done or stopped."""
+    stage = scene(redis)
+    ids = ("t0", "t1", "t2")
+    for task_id in ids:
+        stage.store.submit(submission(task_id))
+    named, stopped = begun(stage, "cancel", BulkFilter(ids=ids)), begun(stage, "pause")
+    with pages_of(1):
+        BulkActions(stage.store).work_off()
+    kept = (stage.keys.bulk(named), stage.keys.bulk_ids(named), stage.keys.bulk(stopped))
+    assert [-1] * 3 == [redis.pttl(name) for name in kept]
+    assert [] == audit(redis, stage.keys)
+    BulkActions(stage.store).stop(stopped)
+    worked_off(stage, named)
+    assert all(0 < redis.pttl(stage.keys.bulk(one)) <= bulk_actions.KEPT_FOR for one in (named, stopped))
+    assert [] == audit(redis, stage.keys)
 
 
 def test_a_damaged_task_is_counted_and_passed_over(redis: Redis) -> None:

@@ -230,6 +230,7 @@ def test_a_failed_try_comes_again_with_growing_pauses_for_a_day(
     tell(deliveries, taken)
     [listed] = client.deliveries_of("example-com0")
     assert DeliveryState.WAITING is listed.delivery.state
+    assert -1 == stage.redis.pttl(stage.keys.deliveries("example-com0"))
     assert 0 < (listed.next_at or 0) - taken.now() <= 5_000
     make_due(stage)
     [taken] = take(deliveries)
@@ -239,6 +240,7 @@ def test_a_failed_try_comes_again_with_growing_pauses_for_a_day(
     assert (DeliveryState.GIVEN_UP, None, 2) == (listed.delivery.state, listed.next_at, len(listed.delivery.tries))
     assert 0 < stage.redis.pttl(stage.keys.deliveries("example-com0")) <= 7 * DAY
     assert DeliveryState.WAITING is deliveries.redeliver("example-com0", listed.delivery.id).delivery.state
+    assert -1 == stage.redis.pttl(stage.keys.deliveries("example-com0"))
     [taken] = take(deliveries)
     assert tell(deliveries, taken, Try(0, 5, 200))
     [listed] = client.deliveries_of("example-com0")
@@ -323,6 +325,34 @@ def test_the_oldest_make_room(stage: Scene, client: Client, deliveries: Deliveri
     assert [waits.delivery.id, f"{entry.at}-14", f"{entry.at + 1}-2"] == [kept[0], kept[1], kept[-1]]
 
 
+def test_a_record_that_was_lost_is_made_anew(stage: Scene, client: Client, deliveries: Deliveries) -> None:
+    """From the history of its task, when it is due; the receiver knows it by the same id."""
+    end(stage, client)
+    [before] = client.deliveries_of("example-com0")
+    stage.redis.delete(stage.keys.deliveries("example-com0"))
+    assert [] == take(deliveries)
+    [taken] = take(deliveries)
+    assert before.delivery == taken.delivery
+    assert [] == audit(stage.redis, stage.keys)
+
+
+def test_the_records_of_a_task_stay_while_one_of_them_waits(
+    stage: Scene, client: Client, deliveries: Deliveries
+) -> None:
+    """However long nobody delivers, also when another of its ends was told meanwhile."""
+    put(stage, State.FAILED, callback_url=URL)
+    plan_all(client)
+    stage.store.retry(ID, "tester")
+    stage.store.cancel(ID, "tester")
+    plan_all(client)
+    first, second = take(deliveries)
+    assert tell(deliveries, first, Try(0, 1, 200))
+    assert -1 == stage.redis.pttl(stage.keys.deliveries(ID))
+    assert tell(deliveries, second, Try(0, 1, 200))
+    assert 0 < stage.redis.pttl(stage.keys.deliveries(ID)) <= 7 * DAY
+    assert [] == audit(stage.redis, stage.keys, [ID])
+
+
 def test_a_purged_task_is_told_of_all_the_same(stage: Scene, client: Client, deliveries: Deliveries) -> None:
     """Its callback goes with it, its deliveries stay for their time."""
     put(stage, State.CANCELLED, callback_url=URL)
@@ -340,11 +370,11 @@ def damages(stage: Scene) -> Iterator[str]:
     """Damage the delivery of a task in one way after the other; yield what is then told."""
     name, due = stage.keys.deliveries("example-com0"), stage.keys.due_deliveries("example.com")
     [(field, record)] = stage.redis.hgetall(name).items()
-    for text in ("", "{}", record.replace("https", "ftp"), record.replace(f'"{field}"', '"one-1"'), record[:-9]):
+    for text in ("{}", record.replace("https", "ftp"), record.replace(f'"{field}"', '"one-1"'), record[:-9]):
         stage.redis.hset(name, field, text)
         yield "passed over"
-    stage.redis.delete(name)
-    yield "deliveries that have a record"
+    stage.redis.delete(name, stage.keys.callback("example-com0"))
+    yield "the record of its callback's delivery is gone"
     stage.redis.set(name, "of another type")
     yield "deliveries that have a record"
     stage.redis.delete(name, due)

@@ -86,6 +86,7 @@ FLOORS = {
             "jobs.remote",
             "jobs.beats",
             "jobs.bulk_actions",
+            "jobs.endings",
             "jobs.deliveries",
         ),
     ),

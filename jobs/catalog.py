@@ -57,7 +57,7 @@ class PublishedType:
 
     def masked(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return params as anybody may see them: with a mask in the place of every secret."""
-        return cast("Mapping[str, Any]", masked(params, self.schema, self.schema))
+        return cast("Mapping[str, Any]", masked(params, self.schema))
 
     def _reason(self, error: Exception) -> str:
         # Some errors quote the value.

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from jsonschema_specifications import REGISTRY
 
 from ..statemachine import Policy
-from .errors import CorruptRecord, Fault, InvalidParams, UnknownTaskType
+from .errors import FAULTS_LIMIT, Fault, InvalidParams, UnknownTaskType
 from .masking import has_secrets, masked
 from .names import NAME
 from .reads import Reads
+from .schema_check import STEPS_LIMIT, TooCostly, first_errors
 
 log = logging.getLogger("ghostless")
 
@@ -44,28 +43,38 @@ class PublishedType:
         return cls(name, queue, policy, cast("Mapping[str, Any]", schema), str(published["description"]))
 
     def faults(self, params: object) -> list[Fault]:
-        """Return everything wrong with these params. Raises CorruptRecord when the schema is none."""
+        """Return what is wrong with these params, no more than one more than an error names."""
         try:
-            # The registry knows the dialects alone: left out, it would fetch what a schema refers to from anywhere.
-            validator = Draft202012Validator(self.schema, registry=REGISTRY)
-            found: list[ValidationError] = list(validator.iter_errors(cast(Any, params)))
-        except Exception as error:  # jsonschema has no root for what it raises at a damaged schema
-            raise CorruptRecord(f"schema of the task type {self.name}: {error}") from error
-        return [Fault(_field(error), self._told(error)) for error in found]
+            found = first_errors(self.schema, params, FAULTS_LIMIT + 1)
+        except TooCostly:
+            return [Fault("params", f"too much to check, over {STEPS_LIMIT} steps; send less in one task")]
+        except (
+            Exception
+        ) as error:  # jsonschema has no root for what it raises, and a damaged schema keeps no server busy
+            return [Fault("params", f"cannot be checked by the schema of {self.name}: {self._reason(error)}")]
+        secret = has_secrets(self.schema)
+        return [Fault(_field(error), _told(error, secret)) for error in found]
 
     def masked(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return params as anybody may see them: with a mask in the place of every secret."""
-        return cast("Mapping[str, Any]", masked(params, self.schema, self.schema))
+        return cast("Mapping[str, Any]", masked(params, self.schema))
 
-    def _told(self, error: ValidationError) -> str:
-        # Other messages than these quote the value, and a misplaced secret would be in it.
-        if error.validator in ("required", "additionalProperties") or not has_secrets(self.schema):
-            return error.message[:500]
-        return f"does not fit the schema ({error.validator}); values of this type are not shown, as it has secrets"
+    def _reason(self, error: Exception) -> str:
+        # Some errors quote the value.
+        reason = type(error).__name__ if has_secrets(self.schema) else f"{type(error).__name__}: {error}"[:500]
+        log.error("params of the task type %s cannot be checked by its schema: %s", self.name, reason)
+        return reason
+
+
+def _told(error: ValidationError, secret: bool) -> str:
+    # Other messages than these quote the value, and a misplaced secret would be in it.
+    if error.validator in ("required", "additionalProperties") or not secret:
+        return error.message[:500]
+    return f"does not fit the schema ({error.validator}); values of this type are not shown, as it has secrets"
 
 
 def _field(error: ValidationError) -> str:
-    return ".".join(["params", *map(str, error.absolute_path)])
+    return ".".join(["params", *map(str, error.absolute_path)])[:500]
 
 
 def _readable(types: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, PublishedType]]:
@@ -91,15 +100,16 @@ class Catalog:
         return self._types
 
     def check(self, name: str, params: object) -> PublishedType:
-        """Return the type when the params fit it. Raises UnknownTaskType or InvalidParams naming every fault."""
-        if time.monotonic() - self._read_at < FRESH:
-            known = self._types.get(name)
-            if known and not known.faults(params):
-                return known
+        """Return the type when the params fit it. Raises UnknownTaskType or InvalidParams naming the faults."""
+        known = self._types.get(name) if time.monotonic() - self._read_at < FRESH else None
+        faults = known.faults(params) if known else []
+        if known and not faults:
+            return known
         published = self.all().get(name)
         if published is None:
             raise UnknownTaskType(name, difflib.get_close_matches(name, self._types, n=3))
-        faults = published.faults(params)
+        if published != known:
+            faults = published.faults(params)
         if faults:
             raise InvalidParams(name, faults)
         return published

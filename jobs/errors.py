@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
+
+FAULTS_LIMIT: Final = 20
+"""Faults that one error, or one answer, names at most."""
 
 
 class GhostlessError(Exception):
@@ -137,11 +141,12 @@ class InvalidTask(GhostlessError):
 
 
 class InvalidParams(InvalidTask):
-    """The params do not fit the schema of the task type."""
+    """The params do not fit the schema of the task type; the first `FAULTS_LIMIT` faults are named."""
 
     def __init__(self, task_type: str, faults: Sequence[Fault]) -> None:
         self.task_type = task_type
-        super().__init__(faults)
+        more = [Fault("params", "more is wrong than is named here")] if faults[FAULTS_LIMIT:] else []
+        super().__init__([*faults[:FAULTS_LIMIT], *more])
 
 
 class QueueNotFound(GhostlessError):

@@ -1,8 +1,8 @@
 """The check of a JSON Schema that came over HTTP: whoever submits is checked by it, so it must be cheap to apply.
 
-Only a part of JSON Schema is taken, in which a check costs what the schema and the params are long. Left out are
-patterns and `uniqueItems`, which some texts and lists keep busy for hours, references that lead out of the schema or
-round in a circle, and what is evaluated dynamically. A worker checks by itself what cannot be said here.
+Only a part of JSON Schema is taken. Left out are patterns and `uniqueItems`, references that lead out of the schema or
+round in a circle, and what is evaluated dynamically. A worker checks by itself what cannot be said here. What a check
+of params may cost is bounded besides (`schema_check`).
 """
 
 import json
@@ -13,6 +13,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from .errors import Fault
+from .references import referred_path
+from .schema_check import first_errors
 from .values import shown
 
 SIZE_LIMIT: Final = 64 * 1024
@@ -34,6 +36,9 @@ _PLAIN: Final = frozenset(
         *("title", "description", "default", "deprecated", "readOnly", "writeOnly", "examples", "format"),
     }
 )
+_CHOOSING: Final = frozenset({"anyOf", "oneOf", "not", "if"})
+"""Keywords in which the error of `false`, which quotes what it refuses, is made without being counted."""
+
 _TAKEN: Final = _ONE | _LIST | _MAP | _PLAIN
 
 Schema = Mapping[str, Any]
@@ -52,8 +57,11 @@ def fault_of(schema: Schema) -> Fault | None:
         return Fault(".".join(["schema", *map(str, error.absolute_path)]), error.message[:500])
     try:
         _Walk(schema).visit("schema", schema, ())
+        first_errors(schema, {}, 1)
     except _Refused as refused:
         return refused.fault
+    except Exception as error:  # jsonschema has no root for what it raises
+        return Fault("schema", f"cannot be applied: {type(error).__name__}: {error}"[:500])
     return None
 
 
@@ -78,27 +86,29 @@ class _Walk:
         if isinstance(schema, bool):
             return
         for name, value in schema.items():
-            self._check_keyword(f"{path}.{name}", name, value)
+            self._check_keyword(f"{path}.{name}", name, value, at_root=schema is self._root)
             for inner_path, inner in _inside(f"{path}.{name}", name, value):
+                if inner is False and name in _CHOOSING:
+                    raise _Refused(inner_path, 'false is not taken here; say {"not": {}}')
                 self.visit(inner_path, inner, followed)
         if "$ref" in schema:
             self._follow(f"{path}.$ref", schema["$ref"], followed)
 
     @staticmethod
-    def _check_keyword(path: str, name: str, value: object) -> None:
+    def _check_keyword(path: str, name: str, value: object, *, at_root: bool) -> None:
         if name not in _TAKEN:
             raise _Refused(path, "this keyword is not taken over HTTP; let the worker check it")
-        if name == "$schema" and value != DIALECT:
-            raise _Refused(path, f"expected {DIALECT}, got {shown(value)}")
+        if name == "$schema" and not (at_root and value == DIALECT):  # a further one would begin a check of its own
+            raise _Refused(path, f"expected {DIALECT}, at the top alone, got {shown(value)}")
 
     def _follow(self, path: str, reference: str, followed: tuple[str, ...]) -> None:
         if reference in followed:
             raise _Refused(path, f"{shown(reference)} leads round in a circle")
-        start, _, name = reference.rpartition("/")
-        definitions: Mapping[str, Schema | bool] = self._root.get("$defs", {})
-        if start != "#/$defs" or name not in definitions:
-            raise _Refused(path, f"expected '#/$defs/' and the name of a definition, got {shown(reference)}")
-        self.visit(path, definitions[name], (*followed, reference))
+        match referred_path(reference):
+            case ["$defs", name] if name in self._root.get("$defs", {}):
+                self.visit(path, self._root["$defs"][name], (*followed, reference))
+            case _:
+                raise _Refused(path, f"expected '#/$defs/' and the name of a definition, got {shown(reference)}")
 
 
 def _inside(path: str, name: str, value: Any) -> Iterator[tuple[str, Schema | bool]]:

@@ -21,6 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from ..jobs import bounds
+from ..jobs.errors import FAULTS_LIMIT
 from ..jobs.listing import PAGE_LIMIT
 from ..jobs.names import ID, MESSAGE_LIMIT, NAME, OWNER_LIMIT
 from ..jobs.receivers import URL_LIMIT
@@ -292,7 +293,8 @@ def _validated(
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        faults = [(place(*fault["loc"])[:200], _message(fault)) for fault in error.errors(include_url=False)]
+        found = error.errors(include_url=False)[: FAULTS_LIMIT + 1]  # there may be one for each few bytes of the body
+        faults = [(place(*fault["loc"])[:200], _message(fault)) for fault in found]
         raise wrong(faults) from error
 
 

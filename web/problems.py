@@ -10,6 +10,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.wrappers import Response as BaseResponse
 
 from ..jobs.errors import (
+    FAULTS_LIMIT,
     BulkActionConflict,
     BulkActionNotFound,
     CorruptRecord,
@@ -41,9 +42,6 @@ PROBLEM = "application/problem+json"
 
 RETRY_AFTER = 2
 """Seconds after which a client may ask again when Redis did not answer, or there was no room for it."""
-
-FAULTS_SHOWN = 20
-"""Faults that one answer names at most."""
 
 log = logging.getLogger(__name__)
 
@@ -169,8 +167,9 @@ def wrong_parameter(faults: Sequence[Fault]) -> Refusal:
 
 
 def _wrong(kind: Kind, what: str, place: str, faults: Sequence[tuple[str, str]]) -> Refusal:
-    shown = faults[:FAULTS_SHOWN]
+    shown = faults[:FAULTS_LIMIT]
     detail = "; ".join(f"{where.lstrip('/') or what}: {message}" for where, message in shown)
+    detail += "; and more" if faults[FAULTS_LIMIT:] else ""
     errors = [{place: where, "detail": message} for where, message in shown]
     return Refusal(kind, detail, errors)
 

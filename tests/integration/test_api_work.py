@@ -371,3 +371,30 @@ def test_a_type_that_cannot_be_used_is_not_published(
     assert place == (answer.json or {})["errors"][0]["pointer"]
     assert "far" not in client.types()
     assert 404 == web.put("/api/types/a%20b", json={"schema": {}}).status_code
+
+
+def test_a_worker_over_http_cannot_show_what_a_type_keeps_secret(web: FlaskClient, client: Client) -> None:
+    """Clients go on to send the secret: a schema that does not keep it is refused, one that does is taken."""
+    secret = {"type": "object", "properties": {"api_key": {"type": "string", "writeOnly": True}}}
+    assert 200 == web.put("/api/types/kept", json={"queue": "work", "schema": secret}).status_code
+    for schema in ({}, {"properties": {"api_key": {}}}, {"properties": {"other": {"writeOnly": True}}}):
+        answer = web.put("/api/types/kept", json={"queue": "far", "schema": schema})
+        assert (422, "invalid-body") == kind_of(answer)
+        assert "api_key" in answer.text
+    assert "work" == client.types()["kept"].queue
+    assert 200 == web.put("/api/types/kept", json={"queue": "far", "schema": secret}).status_code
+    accepted = web.post("/api/tasks", json={"type": "kept", "params": {"api_key": "s3cret", "apy_kei": "s3cret"}})
+    assert 202 == accepted.status_code
+    assert "s3cret" not in web.get(f"/api/tasks/{(accepted.json or {})['id']}").text
+
+
+def test_wrong_params_in_great_number_are_answered_shortly(web: FlaskClient) -> None:
+    """The first faults, that there are more, and nothing of the length of the body."""
+    schema = {"properties": {"xs": {"items": {"type": "integer"}}}}
+    assert 200 == web.put("/api/types/many", json={"queue": "far", "schema": schema}).status_code
+    answer = web.post("/api/tasks", json={"type": "many", "params": {"xs": [""] * 160_000}})
+    assert (422, "invalid-params") == kind_of(answer)
+    assert len(answer.data) < 20_000
+    unknown = web.post("/api/tasks", json={"type": "many", **{f"n{number}": 1 for number in range(100_000)}})
+    assert (422, "invalid-body") == kind_of(unknown)
+    assert "and more" in (unknown.json or {})["detail"]

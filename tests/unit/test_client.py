@@ -138,7 +138,7 @@ def test_a_damaged_type_keeps_nobody_from_the_others(ready: Client, redis: Redis
     assert ready.submit("demo.add", {"a": 1})
     assert "demo.add" in ready.types()
     assert () == ready.store.requeue("watchdog", "q").problems
-    with pytest.raises((UnknownTaskType, CorruptRecord), match="damaged"):
+    with pytest.raises((UnknownTaskType, InvalidParams), match="damaged"):
         ready.submit("damaged")
 
 

@@ -42,6 +42,8 @@ FLOORS = {
             "jobs.inventory",
             "jobs.batches",
             "jobs.foreign_schema",
+            "jobs.schema_check",
+            "jobs.references",
             "jobs.bulk",
             "jobs.receivers",
             "jobs.posting",

@@ -90,8 +90,15 @@ def test_a_submit_whose_answer_was_lost_is_one_task(page: Page, proxy: HttpProxy
 
 
 def test_patience_ends(page: Page, proxy: HttpProxy) -> None:
-    """While a proxy answers in the server's place a request is repeated, but not for ever."""
+    """While a proxy answers in the server's place a request is repeated, but not for ever, whatever it asks for."""
     open_empty(page, proxy.url)
+    proxy.rules = Rules(refuses="503 Service Unavailable\r\nRetry-After: 3600")
+    busy = call(page, proxy.url, "return client.get('a')", timing={"patience": 300})
+    assert ("ProblemError", 503, 2) == (
+        busy["name"],
+        busy["status"],
+        len([asked for asked in proxy.asked if asked.is_api]),
+    )
     proxy.rules = Rules(refuses=BAD_GATEWAY)
     refused = call(page, proxy.url, "return client.get('a')", timing={"patience": 300})
     assert ("ProblemError", 502, True) == (refused["name"], refused["status"], refused["isOurs"])

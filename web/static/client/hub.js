@@ -1,5 +1,20 @@
 // @ts-check
-/** Where all watches of a client meet, and who follows their tasks: this tab, or another one that tells it. */
+/**
+ * Where all watches of a client meet, and who follows their tasks: this tab, or another one that tells it.
+ *
+ *     Watch ... Watch      one call of `watch` each: which tasks, whom to tell
+ *          Board           a Story for each task: its moves so far; tells the watches what is news
+ *           Hub            starts and ends all below as watches come and go
+ *       /         \
+ *    Tabs          Feed    in the tab that leads: follows up to 50 tasks at the server, one of at most three
+ *  to and from    /    \
+ *  other tabs  Live    Poll      by a stream, or without one; Feed chooses
+ *                 \    /
+ *                 Lookup         reads a whole history, where the moves before are not known
+ *                  Http          one request
+ *
+ * What Live, Poll and Lookup learn goes up as a Message, through `tell`, and so does what another tab learnt.
+ */
 
 import { Board } from "./board.js";
 import { isForGood } from "./errors.js";

@@ -5,9 +5,10 @@
 
 It publishes the task type `text.shout`, claims tasks of it, and runs them one after the other. What to copy: a call is
 repeated until it is answered, with the same token; the lease is renewed meanwhile; and a handler asks often whether it
-may go on. With $GHOSTLESS_TOKEN each call says who makes it.
+may go on. With $GHOSTLESS_TOKEN each call says who makes it. It tells on stderr what it does, and what it waits for.
 """
 
+import logging
 import os
 import random
 import secrets
@@ -30,6 +31,7 @@ SCHEMA = {
 }
 HEADERS = {"Authorization": f"Bearer {os.environ['GHOSTLESS_TOKEN']}"} if "GHOSTLESS_TOKEN" in os.environ else {}
 
+log = logging.getLogger("http_worker")
 shutdown = threading.Event()
 
 
@@ -88,11 +90,14 @@ def shout(attempt: Attempt, lines: list[str], pause: float = 0) -> list[str]:
 
 def run(attempt: Attempt) -> None:
     """Run a task and report how it ended, unless it is somebody else's by now."""
+    what = f"attempt {attempt.held['attempt']} of task {attempt.task['id']}"
+    log.info("%s begins", what)
     beats = threading.Thread(target=attempt.beat, daemon=True)
     beats.start()
     try:
         attempt.tell("complete", result=shout(attempt, **attempt.task["params"]))
     except Stop as stop:
+        log.info("%s may not go on: %s", what, stop)
         if stop.args[0] == "cancel":
             attempt.tell("stopped")
         elif stop.args[0] in ("pause", "shutdown"):
@@ -104,6 +109,7 @@ def run(attempt: Attempt) -> None:
     finally:
         attempt.over.set()
         beats.join()
+        log.info("%s is over", what)
 
 
 def call(method: str, url: str, body: dict[str, Any]) -> requests.Response:
@@ -114,20 +120,32 @@ def call(method: str, url: str, body: dict[str, Any]) -> requests.Response:
             answer = requests.request(method, url, json=body, headers=HEADERS, timeout=45)
             if answer.status_code < 500 and answer.status_code != 429:
                 return answer
-        except requests.RequestException:
-            pass
+            reason = f"status {answer.status_code}"
+        except requests.RequestException as error:
+            reason = str(error)
+        log.warning("no answer yet to %s %s, trying again: %s", method, url, reason)
         time.sleep(random.uniform(pause / 2, pause))
         pause = min(2 * pause, 10.0)
 
 
+def accepted(answer: requests.Response) -> requests.Response:
+    """Return an answer; a refusal ends the worker with the words of the server, as the next one would be one too."""
+    if answer.ok:
+        return answer
+    is_problem = answer.headers.get("Content-Type", "").startswith("application/problem+json")
+    detail = answer.json().get("detail") if is_problem else answer.reason
+    sys.exit(f"{answer.request.method} {answer.url}: {answer.status_code}: {detail}")
+
+
 def publish(server: str, queue: str) -> None:
     """Tell what this worker serves."""
-    call("PUT", f"{server}/api/types/{TYPE}", {"queue": queue, "schema": SCHEMA}).raise_for_status()
+    accepted(call("PUT", f"{server}/api/types/{TYPE}", {"queue": queue, "schema": SCHEMA}))
 
 
 def work(server: str, queue: str, worker: str) -> None:
     """Claim and run tasks until SIGTERM."""
     publish(server, queue)
+    log.info("%s waits for tasks of the type %s in the queue %s", worker, TYPE, queue)
     while not shutdown.is_set():
         # A fresh token for each claim; `call` repeats it with the same one, and so gets the same task.
         claim = {"worker": worker, "types": [TYPE], "token": secrets.token_hex(16)}
@@ -135,7 +153,7 @@ def work(server: str, queue: str, worker: str) -> None:
         if answer.status_code == 409 and "type-not-published" in answer.text:  # Redis lost what it knew
             publish(server, queue)
             continue
-        answer.raise_for_status()
+        accepted(answer)
         if answer.status_code == 200:
             run(Attempt(server, answer.json()))
 
@@ -148,6 +166,9 @@ def stop(*_: object) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4):
+        sys.exit(f"usage: {sys.argv[0]} SERVER QUEUE [NAME]")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     name = sys.argv[3] if len(sys.argv) > 3 else f"{socket.gethostname()[:40]}-{secrets.token_hex(4)}"

@@ -43,7 +43,7 @@ def stopping(around: Circumstances) -> Account:
         return _silent(around)
     is_cancelled = around.task.state is State.CANCELLING
     asked = last(around, Event.CANCEL if is_cancelled else Event.PAUSE)
-    how = "now" if is_cancelled else "at its next checkpoint"
+    how = "when its next beat tells it so" if _is_far(around) else "now" if is_cancelled else "at its next checkpoint"
     who, at = _who_ends_it(around, graces=1 if is_cancelled else 2)  # one to reach the checkpoint, one to stop
     return Account(
         f"it was asked to stop{by(asked)}, and its worker {around.task.worker_id} has not confirmed it yet",
@@ -53,10 +53,15 @@ def stopping(around: Circumstances) -> Account:
     )
 
 
+def _is_far(around: Circumstances) -> bool:
+    """Tell whether its worker works over HTTP: it hears of a stop with its beats, and is not known to kill anything."""
+    return around.holder is not None and around.holder.over_http
+
+
 def _who_ends_it(around: Circumstances, graces: int) -> tuple[str, int | None]:
     since = around.task.entered_at
     kill_at = None if around.grace is None else since + graces * around.grace
-    if kill_at is None or around.now <= kill_at:
+    if not _is_far(around) and (kill_at is None or around.now <= kill_at):
         return "the worker kills its process after the grace, and the watchdog ends it if that fails", kill_at
     end_at = None if around.patience is None else since + around.patience
     return f"the watchdog takes it away from the worker{unwatched(around)}", end_at

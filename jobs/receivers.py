@@ -27,6 +27,9 @@ PORTS: Final = {"https": 443, "http": 80}
 PUBLIC_PORTS: Final = frozenset({443, 8443})
 """Ports of public addresses to which callbacks go."""
 
+SETTING: Final = "GHOSTLESS_CALLBACK_NETWORKS"
+"""Says where callbacks may go beside public addresses."""
+
 # What `ipaddress` of every Python we run on does not count as private yet, or not in all of its forms.
 _CLOSED: Final[tuple[Network, ...]] = tuple(
     ip_network(text)
@@ -85,24 +88,30 @@ def fault(url: object, networks: Sequence[Network]) -> str:
         receiver = Receiver.parse(url)
     except ValueError as error:
         return f"expected a URL: {error}, got {shown(url)}"
-    if networks or (receiver.scheme == "https" and receiver.port in PUBLIC_PORTS):
-        return ""
-    return f"expected https:// on port 443 or 8443, got {receiver.place}; see GHOSTLESS_CALLBACK_NETWORKS"
+    if not networks and (receiver.scheme != "https" or receiver.port not in PUBLIC_PORTS):
+        return f"expected https:// on port 443 or 8443, got {receiver.place}; see {SETTING}"
+    try:
+        look_up(receiver, networks, flags=socket.AI_NUMERICHOST)
+    except ReceiverRefused:
+        return f"expected a public address, by https:// on port 443 or 8443, got {receiver.place}; see {SETTING}"
+    except OSError:
+        pass  # a name: where it leads is looked at when it is connected to
+    return ""
 
 
-def look_up(receiver: Receiver, networks: Sequence[Network]) -> list[tuple[Any, ...]]:
+def look_up(receiver: Receiver, networks: Sequence[Network], flags: int = 0) -> list[tuple[Any, ...]]:
     """Return the addresses of a receiver, as `socket.getaddrinfo` does, when callbacks may go to every one of them.
 
-    What is connected to must be one of these, and not the name: a second look-up may find something else. Raises
-    ReceiverRefused, and OSError when the name is not found.
+    What is connected to must be one of these, and not the name: a second look-up may find something else. `flags` are
+    those of `getaddrinfo`. Raises ReceiverRefused, and OSError when the name is not found.
     """
     try:
-        found: list[tuple[Any, ...]] = [*socket.getaddrinfo(receiver.host, receiver.port, type=socket.SOCK_STREAM)]
+        places = socket.getaddrinfo(receiver.host, receiver.port, type=socket.SOCK_STREAM, flags=flags)
     except UnicodeError as error:  # a part of the name is empty, or too long
         raise socket.gaierror(str(error)) from error
-    if not all(_is_open(receiver, ip_address(place[0]), networks) for *_, place in found):
-        raise ReceiverRefused("its address, scheme or port is one to which no callback may go")
-    return found
+    if not all(_is_open(receiver, ip_address(place[0]), networks) for *_, place in places):
+        raise ReceiverRefused(f"its address, scheme or port is one to which no callback may go; see {SETTING}")
+    return [*places]
 
 
 def _is_open(receiver: Receiver, address: Address, networks: Sequence[Network]) -> bool:

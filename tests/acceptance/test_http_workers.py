@@ -116,6 +116,33 @@ def _started_again(client: Client, task_id: str, attempt: int) -> str:
     return task_id
 
 
+def _run_example(*arguments: str, seconds: float = 30) -> str:
+    """Run the example until it ends, or for so long; return what it said."""
+    try:
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLE), *arguments], stderr=subprocess.PIPE, text=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        return (error.stderr or b"").decode()
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_the_example_says_what_it_waits_for(site: Site, client: Client) -> None:
+    """Too little said, nobody there, a refusal in the server's words, and a task that runs: never silence."""
+    assert "usage: " in _run_example()
+    assert "no answer yet to PUT" in _run_example(f"http://127.0.0.1:{free_port()}", "text", seconds=3)
+    refused = _run_example(site.url, "no such queue")
+    assert "PUT " in refused
+    assert " 422: " in refused
+    assert "Traceback" not in refused
+    site.publish()
+    task_id = site.submit(pause=0)
+    said = _run_example(site.url, "text", "far1", seconds=5)
+    assert f"attempt 1 of task {task_id} begins" in said
+    assert f"attempt 1 of task {task_id} is over" in said
+
+
 def test_a_server_that_is_killed_interrupts_nobody(client: Client, fleet: Fleet) -> None:
     """Killed in mid-task, it comes back within the lease: the same attempt goes on, whatever was lost of its calls."""
     site = Site(fleet, client, lease=20)

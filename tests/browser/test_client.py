@@ -1,6 +1,6 @@
 """The JavaScript client in a page of the server: submit, look, act, follow, and leave nothing behind."""
 
-import re
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.names import ID
 from ghostless.jobs.store import Store
+from ghostless.jobs.tokens import Scope
 from ghostless.statemachine import FINAL
 from helpers import eventually, expect
 from http_proxy import BAD_GATEWAY, HttpProxy, Rules
@@ -24,8 +25,8 @@ CALL = """async ([body, options]) => {
     try {
         return await new Function("client", `return (async () => { ${body} })()`)(client);
     } catch (error) {
-        const { name, status, type, state, errors } = error;
-        return { name, status, type, state, errors, isOurs: error instanceof GhostlessError };
+        const { name, status, type, state, errors, message } = error;
+        return { name, status, type, state, errors, message, isOurs: error instanceof GhostlessError };
     }
 }"""
 
@@ -62,6 +63,7 @@ def test_errors_say_what_the_server_says(page: Page, served: Served, client: Cli
     submitted(client, id="a")
     hand.run()
     refused = call(page, served.url, "return client.pause('a')")
+    assert "SUCCESS" in refused.pop("message")
     assert {
         "name": "ProblemError", "status": 409, "type": "urn:ghostless:illegal-move", "state": "SUCCESS", "errors": [],
         "isOurs": True,
@@ -88,8 +90,15 @@ def test_a_submit_whose_answer_was_lost_is_one_task(page: Page, proxy: HttpProxy
 
 
 def test_patience_ends(page: Page, proxy: HttpProxy) -> None:
-    """While a proxy answers in the server's place a request is repeated, but not for ever."""
+    """While a proxy answers in the server's place a request is repeated, but not for ever, whatever it asks for."""
     open_empty(page, proxy.url)
+    proxy.rules = Rules(refuses="503 Service Unavailable\r\nRetry-After: 3600")
+    busy = call(page, proxy.url, "return client.get('a')", timing={"patience": 300})
+    assert ("ProblemError", 503, 2) == (
+        busy["name"],
+        busy["status"],
+        len([asked for asked in proxy.asked if asked.is_api]),
+    )
     proxy.rules = Rules(refuses=BAD_GATEWAY)
     refused = call(page, proxy.url, "return client.get('a')", timing={"patience": 300})
     assert ("ProblemError", 502, True) == (refused["name"], refused["status"], refused["isOurs"])
@@ -102,19 +111,67 @@ def test_patience_ends(page: Page, proxy: HttpProxy) -> None:
 def test_a_refused_token_is_renewed_once(page: Page, proxy: HttpProxy, client: Client) -> None:
     """A function is asked for a fresh token when the old one is refused; what is refused again is an error."""
     submitted(client, id="a")
-    options = "{ token: () => `t${++window.given}` }"
+    tokens = [client.tokens.add(name, [Scope.READ])[0] for name in ("ann", "bob")]
     body = f"""
         const {{ Client }} = await import('/static/client.js');
         window.given = 0;
-        const own = new Client({options});
+        const own = new Client({{ token: () => {json.dumps(tokens)}[window.given++] }});
         return [(await own.get('a')).id, (await own.get('a')).id, window.given];
     """
-    proxy.rules = Rules(token="t2")
+    proxy.rules = Rules(token=tokens[1])
     assert ["a", "a", 2] == call(page, proxy.url, body)
     proxy.rules = Rules(token="another")
     refused = call(page, proxy.url, body)
     assert ("ProblemError", 401) == (refused["name"], refused["status"])
     assert 2 == page.evaluate("window.given")
+
+
+BAD_ANSWERS = [
+    "undefined", "''", "'<!doctype html><p>Log in'", "'gl_\u2026'", "Promise.reject(new Error('away'))",
+    "new Promise(() => {})",
+]  # fmt: skip
+"""What a function may answer that is to get a token: nothing, a page, and never at all."""
+
+
+@pytest.mark.parametrize("bad", BAD_ANSWERS)
+def test_one_bad_answer_of_a_token_function_is_made_up_for(
+    page: Page, served: Served, client: Client, hand: Hand, bad: str
+) -> None:
+    """It is asked again after a while, as any server that is away; meanwhile a watch says that it is not connected."""
+    task_id, token = submitted(client), client.tokens.add("ann", [Scope.READ])[0]
+    hand.run()
+    body = f"""
+        const {{ Client }} = await import('/static/client.js');
+        const statuses = [], answers = [() => {bad}, () => {json.dumps(token)}];
+        const token = () => (answers.length > 1 ? answers.shift() : answers[0])();
+        const own = new Client({{ token, timing: {{ backoffFirst: 50, request: 500 }} }});
+        const onConnection = ({{ status }}) => statuses.push(status);
+        const [{{ state }}] = await own.watch(['{task_id}'], {{ onConnection }});
+        return [statuses, state, answers.length];
+    """
+    assert [["reconnecting", "live"], "SUCCESS", 1] == call(page, served.url, body)
+
+
+def test_an_abort_waits_for_no_token(page: Page, served: Served) -> None:
+    """Whatever the function waits for."""
+    body = """
+        const { Client } = await import('/static/client.js');
+        const own = new Client({ token: () => new Promise(() => {}) });
+        const stop = new AbortController();
+        setTimeout(() => stop.abort(), 100);
+        return Promise.all([
+            own.get('a', { signal: stop.signal }).catch(({ name }) => name), own.watch(['a'], { signal: stop.signal }),
+        ]);
+    """
+    assert ["AbortError", []] == call(page, served.url, body)
+
+
+@pytest.mark.parametrize("token", ["gl_a b", "gl_\u2026", "", 42])
+def test_what_can_be_no_token_is_refused_at_once(page: Page, served: Served, token: object) -> None:
+    """With words that say what is expected; `fetch` would say only that it failed."""
+    refused = call(page, served.url, f"return new client.constructor({{ token: {json.dumps(token)} }})")
+    assert "TypeError" == refused["name"]
+    assert "visible ASCII" in refused["message"]
 
 
 # Follow
@@ -260,25 +317,19 @@ def test_an_abort_ends_everything(page: Page, proxy: HttpProxy, client: Client, 
     assert (0, 0) == (locks, proxy.streams)
 
 
-def test_it_works_where_tabs_cannot_share(page: Page, proxy: HttpProxy, client: Client, hand: Hand) -> None:
-    """On plain HTTP from another machine browsers have no locks, no channel between tabs and no `randomUUID`."""
-    page.add_init_script(
-        "for (const [owner, name] of [[Navigator.prototype, 'locks'], [Crypto.prototype, 'subtle'],"
-        " [Crypto.prototype, 'randomUUID'], [window, 'BroadcastChannel']])"
-        " Object.defineProperty(owner, name, { value: undefined });"
-    )
-    made = call(page, proxy.url, "return client.submit('work')")
-    follower = Follower(page, proxy.url).follow([made["id"]]).awaits(made["id"], "PENDING")
-    hand.run()
-    follower.awaits_end(client, made["id"])
-    (asked,) = [asked for asked in proxy.asked if asked.method == "POST"]
-    assert re.fullmatch("[0-9a-f]{32}", asked.headers["idempotency-key"])
-
-
-def test_an_id_that_no_task_can_have_is_refused(page: Page, served: Served) -> None:
-    """Before anything is asked: the server would refuse the stream, for all other tasks too."""
-    refused = call(page, served.url, "return client.watch(['a', 'a/b'])")
-    assert ("GhostlessError", True) == (refused["name"], refused["isOurs"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(f"watch([{wrong}])" for wrong in ("'a', 'a/b'", "42", "undefined", "'..'", "''")),
+        *(f"watch({wrong})" for wrong in ("'01a2'", "undefined", "42", "{ id: 'a' }")),
+        "get('..')", "get('')", "get(42)", "history()", "explain('a b')", "artifacts('..')", "cancel('../x')",
+    ],
+)  # fmt: skip
+def test_what_can_be_no_id_is_refused(page: Page, proxy: HttpProxy, body: str) -> None:
+    """Before anything is asked, with words that say what is expected: the server would refuse it with all others."""
+    refused = call(page, proxy.url, f"return client.{body}")
+    assert ("TypeError", True) == (refused["name"], "expected" in refused["message"])
+    assert [] == [asked for asked in proxy.asked if asked.is_api]
 
 
 def test_a_watch_may_begin_in_a_callback(page: Page, served: Served, client: Client, hand: Hand) -> None:

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
+import requests
 from following import Follower
 from ghostless.jobs.client import Client
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.jobs.tokens import Scope
 from ghostless.statemachine import Event
 from ghostless.web.hub import Hub
 from helpers import eventually, expect
@@ -27,6 +29,17 @@ ATTEMPTS = 8
 def follower(page: Page, proxy: HttpProxy) -> Follower:
     """A page behind the proxy."""
     return Follower(page, proxy.url)
+
+
+def stream_token(proxy: HttpProxy, client: Client, name: str, *task_ids: str) -> str:
+    """Return what a page's own server gets for its user: a token that is good for these tasks."""
+    text, _ = client.tokens.add(name, [Scope.READ])
+    wanted = {"task": list(task_ids)}
+    answer = requests.post(
+        f"{proxy.url}/api/stream-tokens", json=wanted, headers={"Authorization": f"Bearer {text}"}, timeout=10
+    )
+    answer.raise_for_status()
+    return answer.json()["token"]
 
 
 def interrupt(hand: Hand) -> None:
@@ -55,13 +68,16 @@ def test_a_server_that_is_away_means_nothing(
     follower.awaits_status("live")
 
 
-def test_who_says_when_to_come_back_is_heard(follower: Follower, proxy: HttpProxy, client: Client, hand: Hand) -> None:
-    """Retry-After holds, also when the browser says in between that the network is back."""
+@pytest.mark.parametrize("is_date", [False, True], ids=["seconds", "date"])
+def test_who_says_when_to_come_back_is_heard(
+    follower: Follower, proxy: HttpProxy, client: Client, hand: Hand, is_date: bool
+) -> None:
+    """Retry-After holds: a number, or a date by the server's clock, whatever the clock of this machine says."""
     task_id = submitted(client)
-    proxy.rules = Rules(refuses="503 Service Unavailable\r\nRetry-After: 1")
+    dates = "Date: Sun, 01 Jan 2040 00:00:00 GMT\r\nRetry-After: Sun, 01 Jan 2040 00:00:01 GMT"
+    proxy.rules = Rules(refuses=f"503 Service Unavailable\r\n{dates if is_date else 'Retry-After: 1'}")
     follower.follow([task_id]).awaits_status("reconnecting")
     proxy.rules = Rules()
-    follower.page.evaluate("dispatchEvent(new Event('online'))")
     hand.run()
     follower.awaits_end(client, task_id)
     first, second = proxy.streams_asked
@@ -77,7 +93,8 @@ def test_a_stream_that_is_cut_anywhere_goes_on(
     proxy.rules = Rules(cuts_at=mark)
     follower.follow([task_id])
     hand.run()
-    eventually(lambda: expect(len(proxy.streams_asked) >= 2))
+    # Again for the stream, or without one where not even its first block came.
+    eventually(lambda: expect(len([asked for asked in proxy.asked if asked.is_api]) >= 2))
     proxy.rules = Rules()
     follower.awaits_end(client, task_id)
 
@@ -111,8 +128,10 @@ def test_without_streams_it_polls(
         interrupt(hand)
     for _ in ids:
         hand.run()
-    follower.awaits_end(client, *ids)
-    assert "polling" == follower.told["connections"][-1]["status"]
+    told = follower.awaits_end(client, *ids)
+    assert "polling" == told["connections"][-1]["status"]
+    if rules.refuses_streams:  # one that is held is waited for at first
+        assert ["polling"] == [connection["status"] for connection in told["connections"]]
 
 
 def test_a_proxy_that_cuts_what_waits_is_polled(
@@ -124,7 +143,8 @@ def test_a_proxy_that_cuts_what_waits_is_polled(
     follower.follow([task_id]).awaits_status("polling")
     eventually(lambda: expect(3 <= len([asked for asked in proxy.asked if asked.path.endswith(task_id)])))
     hand.run()
-    follower.awaits_end(client, task_id)
+    told = follower.awaits_end(client, task_id)
+    assert ["polling"] == [connection["status"] for connection in told["connections"]]
 
 
 def test_a_server_that_takes_no_more_streams_is_polled(
@@ -138,7 +158,8 @@ def test_a_server_that_takes_no_more_streams_is_polled(
     follower.page.wait_for_timeout(1000)
     assert len(proxy.asked) - before < 12
     hand.run()
-    follower.awaits_end(client, task_id)
+    told = follower.awaits_end(client, task_id)
+    assert ["polling"] == [connection["status"] for connection in told["connections"]]
 
 
 def test_progress_is_told_without_a_stream(
@@ -186,13 +207,15 @@ def test_a_slow_connection_changes_nothing(follower: Follower, proxy: HttpProxy,
 @pytest.mark.parametrize(
     "event", ["dispatchEvent(new Event('online'))", "document.dispatchEvent(new Event('visibilitychange'))"]
 )
+@pytest.mark.parametrize("status", [BAD_GATEWAY, f"{BAD_GATEWAY}\r\nRetry-After: 3600"], ids=["backoff", "asked"])
 def test_who_comes_back_waits_no_longer(
-    follower: Follower, proxy: HttpProxy, client: Client, hand: Hand, event: str
+    follower: Follower, proxy: HttpProxy, client: Client, hand: Hand, event: str, status: str
 ) -> None:
-    """The network is back, or somebody looks at the page again: the client asks at once."""
+    """The network is back, or somebody looks at the page again: the client asks at once, whatever it waited for."""
     task_id = submitted(client)
-    follower.follow([task_id], timing={"backoffFirst": 10**8, "backoffMost": 10**8}).awaits(task_id, "PENDING")
-    proxy.rules = Rules(refuses=BAD_GATEWAY)
+    long = {"backoffFirst": 10**8, "backoffMost": 10**8, "patience": 10**8}
+    follower.follow([task_id], timing=long).awaits(task_id, "PENDING")
+    proxy.rules = Rules(refuses=status)
     proxy.cut()
     follower.awaits_status("reconnecting")
     hand.run()
@@ -227,14 +250,28 @@ def test_a_refusal_for_good_ends_the_watch(follower: Follower, proxy: HttpProxy,
 def test_a_token_that_ends_is_renewed(follower: Follower, proxy: HttpProxy, client: Client, hand: Hand) -> None:
     """When the stream is opened again, the old one is refused once and a fresh one taken."""
     task_id = submitted(client)
-    proxy.rules = Rules(token="first")
-    follower.follow([task_id], tokens=["first", "second"]).awaits(task_id, "PENDING")
-    proxy.rules = Rules(token="second")
+    first, second = (stream_token(proxy, client, name, task_id) for name in ("ann", "bob"))
+    proxy.rules = Rules(token=first)
+    follower.follow([task_id], tokens=[first, second]).awaits(task_id, "PENDING")
+    proxy.rules = Rules(token=second)
     proxy.cut()
     hand.run()
     told = follower.awaits_end(client, task_id)
-    assert ["first", "first", "second"] == [asked.token for asked in proxy.streams_asked]
+    assert [first, first, second] == [asked.token for asked in proxy.streams_asked]
     assert ["live", "reconnecting", "live"] == [connection["status"] for connection in told["connections"]]
+
+
+def test_a_stream_token_is_enough_without_a_stream(
+    follower: Follower, proxy: HttpProxy, client: Client, hand: Hand
+) -> None:
+    """What is asked for when polling is no more than what the stream would tell."""
+    task_id, other = submitted(client), submitted(client, queue="other")
+    token = stream_token(proxy, client, "ann", task_id, other)
+    proxy.rules = Rules(refuses_streams=True)
+    follower.follow([task_id, other], token=token).awaits_status("polling")
+    hand.run()
+    hand.run("other")
+    follower.awaits_end(client, task_id, other)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -1,12 +1,15 @@
 """Tabs of one user share one stream, and none of them depends on another to learn the truth."""
 
 import random
+import re
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from chromium import open_empty
 from following import Follower
 from ghostless.jobs.client import Client
+from ghostless.jobs.tokens import Scope
 from ghostless.statemachine import Event
 from helpers import eventually, expect
 from http_proxy import BAD_GATEWAY, HttpProxy, Rules
@@ -103,9 +106,10 @@ def test_tabs_of_different_tokens_share_nothing(tabs: Tabs, proxy: HttpProxy, cl
     """What one may see is not the other's business."""
     task_id = submitted(client)
     first, second = tabs(2)
-    first.follow([task_id], token="mine").awaits(task_id, "PENDING")
-    second.follow([task_id], token="another").awaits(task_id, "PENDING")
-    assert ["mine", "another"] == [asked.token for asked in proxy.streams_asked]
+    mine, other = (client.tokens.add(name, [Scope.READ])[0] for name in ("ann", "bob"))
+    first.follow([task_id], token=mine).awaits(task_id, "PENDING")
+    second.follow([task_id], token=other).awaits(task_id, "PENDING")
+    assert [mine, other] == [asked.token for asked in proxy.streams_asked]
     hand.run()
     for follower in (first, second):
         follower.awaits_end(client, task_id)
@@ -125,6 +129,60 @@ def test_the_others_are_told_of_the_connection_too(tabs: Tabs, proxy: HttpProxy,
     proxy.rules = Rules()
     for follower in followers:
         follower.awaits_end(client, task_id)
+
+
+# Where tabs cannot share
+
+CANNOT_SHARE = "".join(
+    f"Object.defineProperty({owner}, '{name}', {{ value: undefined }});"
+    for owner, name in (
+        ("Navigator.prototype", "locks"), ("Crypto.prototype", "subtle"), ("Crypto.prototype", "randomUUID"),
+        ("window", "BroadcastChannel"),
+    )
+)  # fmt: skip
+"""What browsers lack on plain HTTP from another machine."""
+
+LOOK = """(state) => {
+    Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+"""Let a page be hidden, or seen again."""
+
+
+def test_a_hidden_tab_that_cannot_share_holds_no_connection(
+    page: Page, proxy: HttpProxy, client: Client, hand: Hand
+) -> None:
+    """All tabs have six together, and the one that somebody looks at needs some: it polls until it is seen again."""
+    page.add_init_script(CANNOT_SHARE)
+    task_id = submitted(client)
+    follower = Follower(page, proxy.url).follow([task_id], timing={"rest": 300}).awaits(task_id, "PENDING")
+    page.evaluate(LOOK, "hidden")
+    follower.awaits_status("polling")
+    eventually(lambda: expect(0 == proxy.streams))
+    claimed = hand.start()
+    follower.awaits(task_id, "PENDING", "PROCESSING")
+    assert [] == [asked for asked in proxy.asked if asked.is_held]
+    page.evaluate(LOOK, "visible")
+    follower.awaits_status("live")
+    page.evaluate(LOOK, "hidden")
+    hand.finish(claimed)
+    told = follower.awaits_end(client, task_id)
+    assert ["live", "polling", "live", "polling"] == [connection["status"] for connection in told["connections"]]
+
+
+def test_it_works_where_tabs_cannot_share(page: Page, proxy: HttpProxy, client: Client, hand: Hand) -> None:
+    """Each has a stream of its own, and keys are random all the same."""
+    page.add_init_script(CANNOT_SHARE)
+    open_empty(page, proxy.url)
+    made = page.evaluate("import('/static/client.js').then(({ Client }) => new Client().submit('work'))")
+    follower = Follower(page, proxy.url).follow([made["id"]]).awaits(made["id"], "PENDING")
+    hand.run()
+    follower.awaits_end(client, made["id"])
+    (asked,) = [asked for asked in proxy.asked if asked.method == "POST"]
+    assert re.fullmatch("[0-9a-f]{32}", asked.headers["idempotency-key"])
+
+
+# Everything at once
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -46,6 +46,10 @@ def ours(name: str, *types: str, **fields: Any) -> Member:
     return Member.read(name, {"queues": "gpu", "state": "idle", WORKER_RECORD: record.to_json()}, NOW)
 
 
+FAR = replace(worker("w1"), over_http=True)
+"""One of which nobody knows how it runs what it runs."""
+
+
 def entry(event: Event, message: str = "", reason: str = "user", actor: str = "cli:ann") -> Entry:
     """Return a move as the history has it."""
     return Entry(f"{NOW - 30_000}-0", "t1", event, "", "", 1, actor, reason, message)
@@ -132,6 +136,12 @@ def test_every_state_is_explained(state: State) -> None:
             {"history": [entry(Event.CANCEL, "wrong prompt")]},
             "asked to stop by cli:ann: wrong prompt, and its worker w1 has not confirmed",
             "kills its process after the grace",
+        ),
+        (
+            State.CANCELLING,
+            {"history": [entry(Event.CANCEL)], "holder": FAR, "grace": 10_000, "patience": 45_000},
+            "its worker w1 has not confirmed",
+            "its worker stops it when its next beat tells it so; should its handler not stop, the watchdog takes it",
         ),
         (State.PAUSING, {"history": [entry(Event.PAUSE)]}, "by cli:ann", "at its next checkpoint"),
         (State.PAUSED, {"history": [entry(Event.PAUSE, "lunch")]}, "by cli:ann: lunch", "`ghostless resume t1`"),

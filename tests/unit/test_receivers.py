@@ -62,6 +62,20 @@ def test_networks_of_ones_own_open_other_ports_and_plain_http(url: str) -> None:
     assert "" == fault(url, HOME)
 
 
+@pytest.mark.parametrize("host", ["10.0.0.1", "0x7f.1", "169.254.169.254", "[fd00:ec2::254]", "[::ffff:10.0.0.1]"])
+@pytest.mark.parametrize("networks", [(), (ip_network("10.20.0.0/16"),)], ids=["none", "others"])
+def test_an_address_to_which_no_callback_may_go_is_refused_at_once(host: str, networks: Any) -> None:
+    """Nobody is to wait a day for what can never be delivered; of a name the look-up tells."""
+    assert "GHOSTLESS_CALLBACK_NETWORKS" in fault(f"https://{host}/x", networks)
+    assert "" == fault("https://nowhere.invalid/", networks)
+    assert "" == fault(f"https://{PUBLIC}/", networks)
+
+
+def test_plain_http_goes_to_networks_of_ones_own_only() -> None:
+    """A public address is reached by HTTPS, whatever networks are one's own."""
+    assert "GHOSTLESS_CALLBACK_NETWORKS" in fault(f"http://{PUBLIC}/", HOME)
+
+
 NOT_PUBLIC = [
     *("127.0.0.1", "127.8.9.1", "0.0.0.0", "0.1.2.3", "10.0.0.1", "172.16.0.1", "172.31.255.254", "192.168.1.1"),
     *("169.254.169.254", "100.64.0.1", "100.127.255.254", "192.0.0.8", "192.0.0.192", "192.0.2.1", "192.88.99.1"),
@@ -94,6 +108,7 @@ def test_a_name_that_leads_to_what_is_not_public_is_refused(monkeypatch: pytest.
         with pytest.raises(ReceiverRefused) as caught:
             look_up(Receiver.parse("https://example.com/"), HOME if address == "10.0.0.1" else ())
         assert address not in str(caught.value)
+        assert "GHOSTLESS_CALLBACK_NETWORKS" in str(caught.value)
 
 
 @pytest.mark.parametrize("address", [PUBLIC, "8.8.8.8", "::ffff:8.8.8.8", "2606:2800:220:1::1", "2a00:1450:4001::1"])

@@ -13,7 +13,7 @@
 import { GhostlessError, ProblemError, Unreachable } from "./client/errors.js";
 import { Http } from "./client/http.js";
 import { Hub } from "./client/hub.js";
-import { FINAL, ID } from "./client/story.js";
+import { checkedId, checkedIds, FINAL, ID } from "./client/story.js";
 import { TIMING } from "./client/timing.js";
 import { Watch } from "./client/watch.js";
 
@@ -23,7 +23,7 @@ export { FINAL, GhostlessError, ID, ProblemError, Unreachable };
  * `base` is where the server is, "/" unless it is served below a path. `token` is a token, or a function that gets a
  * fresh one. Tabs share one stream when base and `identity` are the same: by default the token; a page whose function
  * gets a new one each time says here whose it is, or null for a stream of its own.
- * @typedef {{base?: string | URL, token?: import("./client/http.js").Token, identity?: string | null,
+ * @typedef {{base?: string | URL, token?: import("./client/token.js").Token, identity?: string | null,
  *   timing?: Partial<import("./client/timing.js").Timing>}} Options
  *
  * What a submit may say beside type and params, by the API's names.
@@ -35,7 +35,10 @@ export { FINAL, GhostlessError, ID, ProblemError, Unreachable };
  * @typedef {import("./client/watch.js").Callbacks & {signal?: AbortSignal}} WatchOptions
  */
 
-/** The client of one server, as one user. Its calls throw GhostlessError, or the reason of a signal that is aborted. */
+/**
+ * The client of one server, as one user. Its calls throw GhostlessError, TypeError for what can be no id, or the reason
+ * of a signal that is aborted.
+ */
 export class Client {
   #http;
   #hub;
@@ -143,9 +146,7 @@ export class Client {
    * @param {WatchOptions} [options]
    */
   async watch(ids, { signal, ...callbacks } = {}) {
-    const watch = new Watch([...ids], callbacks);
-    const wrong = [...watch.ids].find((id) => !ID.test(id)); // it would spoil the stream for all others
-    if (wrong !== undefined) throw new GhostlessError(`no task can have the id ${JSON.stringify(wrong)}`);
+    const watch = new Watch(checkedIds(ids), callbacks);
     if (watch.ids.size === 0 || signal?.aborted) return [];
     const stop = () => this.#hub.remove(watch);
     signal?.addEventListener("abort", stop);
@@ -160,7 +161,7 @@ export class Client {
    * @param {{message?: string, signal?: AbortSignal}} [options]
    * @returns {Promise<any>}
    */
-  #act(id, action, { message, signal } = {}) {
+  async #act(id, action, { message, signal } = {}) {
     return this.#post(`${pathOf(id)}/${action}`, { message }, signal);
   }
 
@@ -189,7 +190,7 @@ export class Client {
 
 /** @param {string} id */
 function pathOf(id) {
-  return `/api/tasks/${encodeURIComponent(id)}`;
+  return `/api/tasks/${checkedId(id)}`;
 }
 
 /** A key that nobody else has; `randomUUID` is there only on https and on the machine itself. */

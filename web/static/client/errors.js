@@ -8,7 +8,6 @@
  */
 
 const PASSING = new Set([408, 429, 502, 503, 504]);
-const LONGEST = 3600; // seconds that anybody is waited for because he said so
 const GONE = new Set(["urn:ghostless:task-not-found", "urn:ghostless:task-purged"]);
 
 /** The root of all errors of the client. */
@@ -60,40 +59,46 @@ export class ProblemError extends GhostlessError {
     const isProblem = response.headers.get("Content-Type")?.startsWith("application/problem+json");
     const problem = isProblem ? await response.json().catch(() => null) : null;
     if (!isProblem) await response.body?.cancel();
-    return new ProblemError(response.status, problem, secondsOf(response.headers.get("Retry-After")));
-  }
-
-  /** Whether the server says that there is no such task, or no longer. */
-  get isGone() {
-    return GONE.has(this.type);
+    return new ProblemError(response.status, problem, secondsOf(response.headers));
   }
 }
 
 /**
- * Tell whether the same request may be answered in a while.
+ * What an error says of the request, the one place where that is judged:
+ *
+ * - `away`: no answer of the server, or one that says "not now". A call is repeated in patience; a watch goes on.
+ * - `fault`: an answer to something else, as the page of a proxy or a fault of the server's own. A call fails, as asking
+ *   again at once would not help; a watch goes on, as nothing is known of its tasks.
+ * - `gone`: the server has no such task, or no longer. A call fails; a watch ends for this task.
+ * - `refused`: the server's last word, or a fault of the page's own. A call fails, and a watch too.
  * @param {unknown} error
+ * @returns {"away" | "fault" | "gone" | "refused"}
  */
-export function isPassing(error) {
-  if (!(error instanceof ProblemError)) return error instanceof Unreachable;
-  return PASSING.has(error.status) || (error.status >= 500 && !error.problem);
+export function verdict(error) {
+  if (error instanceof Unreachable) return "away";
+  if (!(error instanceof ProblemError)) return "refused";
+  const { status, problem, type } = error;
+  if (PASSING.has(status) || (status >= 500 && !problem)) return "away";
+  if (GONE.has(type)) return "gone";
+  return status === 401 || (problem && status < 500) ? "refused" : "fault";
 }
 
 /**
- * Tell whether an error is the server's last word. A page that a proxy shows in its place is not, and neither is a
- * server's own fault.
+ * Tell whether to ask again is of no use, ever.
  * @param {unknown} error
  */
-export function isLastWord(error) {
-  if (!(error instanceof ProblemError)) return !(error instanceof Unreachable);
-  return error.status === 401 || (error.problem !== null && error.status < 500 && !PASSING.has(error.status));
+export function isForGood(error) {
+  return ["gone", "refused"].includes(verdict(error));
 }
 
 /**
- * Read a Retry-After header, which holds seconds or a date.
- * @param {string | null} text
+ * Read for how many seconds the server wants to be left alone: a number, or a date by the server's own clock, since
+ * that of this machine may be wrong. Null when it does not say.
+ * @param {Headers} headers
  */
-function secondsOf(text) {
-  if (text === null) return null;
-  const seconds = /^\d+$/.test(text) ? Number(text) : (Date.parse(text) - Date.now()) / 1000;
-  return Number.isFinite(seconds) ? Math.min(Math.max(0, seconds), LONGEST) : null;
+function secondsOf(headers) {
+  const text = headers.get("Retry-After") ?? "";
+  if (/^\d+$/.test(text)) return Number(text);
+  const seconds = (Date.parse(text) - Date.parse(headers.get("Date") ?? "")) / 1000;
+  return Number.isNaN(seconds) ? null : Math.max(0, seconds);
 }

@@ -32,7 +32,7 @@ export class EventStream {
 
   /** Milliseconds after which the server wants to be asked again. */
   get retry() {
-    return this.#parser.retry ?? this.#timing.reconnect;
+    return Math.min(this.#parser.retry ?? this.#timing.reconnect, this.#timing.patience);
   }
 
   /**
@@ -86,15 +86,13 @@ export class EventStream {
   /** @param {number} milliseconds */
   #expect(milliseconds) {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#giveUp(), milliseconds);
+    const silent = new NoStream("the stream says nothing: it is dead, or held back on its way");
+    this.#timer = setTimeout(() => this.#end.abort(silent), milliseconds);
   }
 
   /** @param {boolean} isNetwork */
   #doubt(isNetwork) {
-    if (isNetwork || performance.now() - this.#heardAt > this.#timing.doubtful) this.#giveUp();
-  }
-
-  #giveUp() {
-    this.#end.abort(new NoStream("the stream says nothing: it is dead, or held back on its way"));
+    const isSilent = performance.now() - this.#heardAt > this.#timing.doubtful;
+    if (isNetwork || isSilent) this.#end.abort(new Unreachable("the network was away, and the stream may be dead"));
   }
 }

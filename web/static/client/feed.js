@@ -4,7 +4,7 @@
  * While the server does not answer nothing is known, and nothing is told but that.
  */
 
-import { isLastWord, NoStream } from "./errors.js";
+import { isForGood, NoStream } from "./errors.js";
 import { Live } from "./live.js";
 import { Lookup } from "./lookup.js";
 import { Poll } from "./poll.js";
@@ -12,16 +12,16 @@ import { Poll } from "./poll.js";
 /** Tasks that one stream may name; more are polled. */
 export const TASKS_LIMIT = 50;
 
-const STREAM_FAILURES = 3; // in a row, before the server is asked without a stream
-
 export class Feed {
   #lookup;
   #live;
   #poll;
   #change = new AbortController();
   #failures = 0;
-  #streamFailures = 0;
+  /** Whether a stream could not be had, while the server answered without one. */
+  #isDoubted = false;
   #pollUntil = 0;
+  #isResting = false;
 
   /**
    * @param {import("./http.js").Http} http
@@ -52,6 +52,16 @@ export class Feed {
   }
 
   /**
+   * Hold no connection, and look only now and then; or follow again as it should be.
+   * @param {boolean} isResting
+   */
+  rest(isResting) {
+    if (isResting === this.#isResting) return;
+    this.#isResting = isResting;
+    this.#change.abort();
+  }
+
+  /**
    * Follow until all tasks are final. Throws what the server refuses for good, and the signal's reason.
    * @param {AbortSignal} signal
    */
@@ -73,7 +83,8 @@ export class Feed {
       return await this.#follow(signal);
     } catch (error) {
       if (signal.aborted || this.#lookup.isGone(error)) return false;
-      if (isLastWord(error)) throw error;
+      if (isForGood(error)) throw error;
+      this.#isDoubted = false;
       this.#lookup.tell({ kind: "connection", status: "reconnecting" });
       await this.#lookup.http.backOff(error, this.#failures++, signal).catch(() => {}); // the loop sees an abort
       return false;
@@ -82,45 +93,38 @@ export class Feed {
 
   /** @param {AbortSignal} signal */
   async #follow(signal) {
-    const until = this.size > TASKS_LIMIT ? Infinity : this.#pollUntil;
-    if (performance.now() < until) return this.#poll.run(until, signal);
-    if (this.#streamFailures === STREAM_FAILURES && (await this.#askOnce(signal))) return true;
+    await this.#lookup.http.awaitToken(signal); // how long that takes says nothing of streams
+    if (this.#isResting) return this.#poll.rest(signal);
+    if (this.size > TASKS_LIMIT) return this.#poll.run(Infinity, signal);
+    if (performance.now() < this.#pollUntil) return this.#poll.run(this.#pollUntil, signal);
     try {
       return await this.#live.run(signal);
     } catch (error) {
-      if (!signal.aborted && !this.#live.wasOpened) this.#doubtStreams(error);
-      throw error;
+      if (signal.aborted || this.#live.wasOpened || isForGood(error)) throw error;
+      return this.#followWithout(error, signal);
     }
   }
 
   /**
-   * Find out whether the server is away, or only its streams are.
+   * A stream could not be opened. Is the server away, then it does not answer without one either, and that is what is
+   * told. If it does, it may have come back just now: a stream gets a second chance before it is given up for a while.
+   * @param {unknown} error
    * @param {AbortSignal} signal
    */
-  async #askOnce(signal) {
-    this.#streamFailures = 0;
-    const isOver = await this.#poll.run(0, signal);
-    this.#streamFailures = STREAM_FAILURES;
-    return isOver;
-  }
-
-  /**
-   * A stream could not be opened: without one until it may be had again. Most failures may be the server's, and are
-   * no reason yet.
-   * @param {unknown} error
-   */
-  #doubtStreams(error) {
-    const { streamAgain } = this.#lookup.http.timing;
-    this.#streamFailures += 1;
-    if (!(error instanceof NoStream) && this.#streamFailures <= STREAM_FAILURES) return;
-    this.#pollUntil = performance.now() + ((error instanceof NoStream && error.again) || streamAgain);
-    this.#poll.startOver();
+  async #followWithout(error, signal) {
+    if (this.#isDoubted || error instanceof NoStream) {
+      const again = (error instanceof NoStream && error.again) || this.#lookup.http.timing.streamAgain;
+      this.#pollUntil = performance.now() + again;
+      this.#poll.startOver();
+    }
+    this.#isDoubted = true;
+    return this.#poll.run(this.#pollUntil, signal);
   }
 
   /** @param {import("./lookup.js").Listener} listener */
   #heard(listener) {
     this.#failures = 0;
-    if (this.#live.wasOpened) this.#streamFailures = 0;
+    if (this.#live.wasOpened) this.#isDoubted = false;
     listener.heard();
   }
 }

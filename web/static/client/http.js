@@ -1,30 +1,27 @@
 // @ts-check
 /** Requests to the server: with a token that is renewed, in patience, and never taken for what a proxy says. */
 
-import { isPassing, ProblemError, Unreachable } from "./errors.js";
+import { ProblemError, Unreachable, verdict } from "./errors.js";
 import { fullJitter, pause } from "./timing.js";
+import { TokenSource } from "./token.js";
 
 /**
- * A token, or a function that gets a fresh one.
- * @typedef {string | (() => string | Promise<string>) | null} Token
  * @typedef {{method?: string, headers?: Record<string, string>, body?: string, signal?: AbortSignal,
  *   timeout?: number}} Wish
  */
 
 export class Http {
-  /** @type {Promise<string> | null} */
-  #fresh = null;
   #token;
 
   /**
    * @param {URL} base - what all paths begin with
-   * @param {Token} token
+   * @param {import("./token.js").Token} token
    * @param {import("./timing.js").Timing} timing
    */
   constructor(base, token, timing) {
     this.base = base.href.replace(/\/$/, "");
     this.timing = timing;
-    this.#token = token;
+    this.#token = new TokenSource(token, timing.request);
   }
 
   /**
@@ -64,23 +61,33 @@ export class Http {
       try {
         return await attempt();
       } catch (error) {
-        if (signal?.aborted || !isPassing(error) || performance.now() >= giveUpAt) throw error;
-        await this.backOff(error, failures, signal);
+        const left = giveUpAt - performance.now();
+        if (signal?.aborted || verdict(error) !== "away" || left <= 0) throw error;
+        await this.backOff(error, failures, signal, left);
       }
     }
   }
 
   /**
-   * Wait after a failure: as long as the server said, then a random time more.
+   * Wait after a failure: as long as the server said, and a random time more; no longer when the network is back, or
+   * the page is looked at again.
    * @param {unknown} error
    * @param {number} failures - how many there were before this one
    * @param {AbortSignal} [signal]
+   * @param {number} [most] - ms
    */
-  async backOff(error, failures, signal) {
+  async backOff(error, failures, signal, most = this.timing.patience) {
     const { backoffFirst, backoffMost } = this.timing;
-    const asked = error instanceof ProblemError ? error.retryAfter : null;
-    if (asked) await pause(asked * 1000, signal);
-    await pause(fullJitter(failures, backoffFirst, backoffMost), signal, true);
+    const asked = (error instanceof ProblemError && error.retryAfter) || 0;
+    await pause(Math.min(most, asked * 1000 + fullJitter(failures, backoffFirst, backoffMost)), signal, true);
+  }
+
+  /**
+   * Wait until there is a token to send, or it is known that there is none to be had. Throws Unreachable.
+   * @param {AbortSignal} signal
+   */
+  async awaitToken(signal) {
+    await this.#token.get(signal);
   }
 
   /**
@@ -90,9 +97,9 @@ export class Http {
    */
   async send(path, wish) {
     const response = await this.#once(path, wish);
-    if (response.status === 401 && typeof this.#token === "function") {
+    if (response.status === 401 && this.#token.isRenewable) {
       await response.body?.cancel();
-      this.#fresh = null;
+      this.#token.drop();
       return this.#accepted(await this.#once(path, wish));
     }
     return this.#accepted(response);
@@ -110,34 +117,18 @@ export class Http {
    */
   async #once(path, { timeout, signal, headers, ...wish }) {
     const limits = [signal, timeout ? AbortSignal.timeout(timeout) : undefined].filter((one) => one !== undefined);
-    const authorization = await this.#authorization(signal);
+    const token = await this.#token.get(signal);
     try {
       return await fetch(this.base + path, {
         ...wish,
-        headers: { ...headers, ...authorization },
+        headers: token === null ? headers : { ...headers, Authorization: `Bearer ${token}` },
         signal: AbortSignal.any(limits),
         cache: "no-store",
       });
     } catch (error) {
       signal?.throwIfAborted();
+      this.#token.drop(); // `fetch` does not say why: it may be that
       throw new Unreachable("no answer came", { cause: error });
-    }
-  }
-
-  /**
-   * @param {AbortSignal} [signal]
-   * @returns {Promise<Record<string, string>>}
-   */
-  async #authorization(signal) {
-    if (!this.#token) return {};
-    try {
-      this.#fresh ??= Promise.resolve(typeof this.#token === "function" ? this.#token() : this.#token);
-      return { Authorization: `Bearer ${await this.#fresh}` };
-    } catch (error) {
-      this.#fresh = null;
-      signal?.throwIfAborted();
-      // Where tokens come from is a server too, and may be away for a moment like this one.
-      throw error instanceof ProblemError ? error : new Unreachable("no token is to be had", { cause: error });
     }
   }
 }

@@ -1,8 +1,23 @@
 // @ts-check
-/** Where all watches of a client meet, and who follows their tasks: this tab, or another one that tells it. */
+/**
+ * Where all watches of a client meet, and who follows their tasks: this tab, or another one that tells it.
+ *
+ *     Watch ... Watch      one call of `watch` each: which tasks, whom to tell
+ *          Board           a Story for each task: its moves so far; tells the watches what is news
+ *           Hub            starts and ends all below as watches come and go
+ *       /         \
+ *    Tabs          Feed    in the tab that leads: follows up to 50 tasks at the server, one of at most three
+ *  to and from    /    \
+ *  other tabs  Live    Poll      by a stream, or without one; Feed chooses
+ *                 \    /
+ *                 Lookup         reads a whole history, where the moves before are not known
+ *                  Http          one request
+ *
+ * What Live, Poll and Lookup learn goes up as a Message, through `tell`, and so does what another tab learnt.
+ */
 
 import { Board } from "./board.js";
-import { isLastWord } from "./errors.js";
+import { isForGood } from "./errors.js";
 import { Feed, TASKS_LIMIT } from "./feed.js";
 import { Lookup } from "./lookup.js";
 import { Tabs } from "./tabs.js";
@@ -63,9 +78,23 @@ export class Hub {
     const { signal } = (this.#life = new AbortController());
     const name = await Tabs.nameFor(this.#http.base, this.#identity);
     if (signal.aborted) return;
-    if (name === null) this.#serve(true);
+    if (name === null) this.#startAlone(signal);
     else this.#tabs = new Tabs(name, this.#http.timing.beat, this.#asOwner());
     this.#sync();
+  }
+
+  /**
+   * Tabs that cannot share have six connections together: one that nobody looks at leaves them to others.
+   * @param {AbortSignal} signal
+   */
+  #startAlone(signal) {
+    const look = () => this.#feeds.forEach((feed) => feed.rest(this.#isUnseen));
+    globalThis.document?.addEventListener("visibilitychange", look, { signal });
+    this.#serve(true);
+  }
+
+  get #isUnseen() {
+    return this.#tabs === null && globalThis.document?.visibilityState === "hidden";
   }
 
   #stop() {
@@ -125,6 +154,7 @@ export class Hub {
 
   #newFeed() {
     const feed = new Feed(this.#http, this.#listener);
+    feed.rest(this.#isUnseen);
     this.#feeds.push(feed);
     void this.#run(feed);
     return feed;
@@ -193,7 +223,7 @@ export class Hub {
       for (const id of [...lookup.ids]) await lookup.complete(id, signal);
       for (const id of lookup.ids) this.#board.end(id);
     } catch (error) {
-      if (!signal.aborted && isLastWord(error)) this.#fail(error);
+      if (!signal.aborted && isForGood(error)) this.#fail(error);
     }
     this.#isConfirming = false;
     if (!signal.aborted) this.#settle();

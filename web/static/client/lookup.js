@@ -1,7 +1,7 @@
 // @ts-check
 /** Some tasks that are followed together: what is known of them, and reading them anew at the server. */
 
-import { ProblemError } from "./errors.js";
+import { ProblemError, verdict } from "./errors.js";
 import { movesOf } from "./story.js";
 
 /**
@@ -88,7 +88,7 @@ export class Lookup {
    * @param {string} [asked] - the task that was asked for, when it was a single one
    */
   isGone(error, asked) {
-    if (!(error instanceof ProblemError && error.isGone)) return false;
+    if (!(error instanceof ProblemError) || verdict(error) !== "gone") return false;
     const id = asked ?? error.problem?.task ?? "";
     if (!this.ids.delete(id)) return false;
     this.tell({ kind: "gone", id, status: error.status, problem: error.problem });

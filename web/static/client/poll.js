@@ -1,6 +1,7 @@
 // @ts-check
 /** Following without a stream: answers that the server holds until something changes, or short ones again and again. */
 
+import { isForGood } from "./errors.js";
 import { fullJitter, pause } from "./timing.js";
 
 /** @typedef {import("./lookup.js").Lookup} Lookup */
@@ -34,14 +35,24 @@ export class Poll {
    */
   async run(until, signal) {
     await this.#lookup.completeAll(signal);
-    for (let isFirst = true; isFirst || performance.now() < until; isFirst = false) {
+    let mayHold = false; // first see how things stand: what is held may say nothing for long
+    do {
       const ids = this.#lookup.unfinished;
       if (ids.length === 0) return this.#lookup.isOver(signal);
-      // First see how things stand: what is held may say nothing for long.
-      const isHeld = !isFirst && ids.length <= HELD_LIMIT && this.#heldFailures < HELD_FAILURES;
-      await (isHeld ? this.#holdAll(ids, until, signal) : this.#askAll(ids, signal));
-    }
+      /** @type {boolean} */
+      const isHeld = mayHold && ids.length <= HELD_LIMIT && this.#heldFailures < HELD_FAILURES;
+      mayHold = await (isHeld ? this.#holdAll(ids, until, signal) : this.#askAll(ids, signal));
+    } while (performance.now() < until);
     return false;
+  }
+
+  /**
+   * Look at long intervals, with nothing held in between, until aborted; true when all tasks are final before.
+   * @param {AbortSignal} signal
+   */
+  async rest(signal) {
+    while (!(await this.run(0, signal))) await pause(this.#timing.rest, signal, true);
+    return true;
   }
 
   #answered() {
@@ -50,6 +61,7 @@ export class Poll {
   }
 
   /**
+   * Follow by answers that are held; false when one failed, which may be only because it had to wait.
    * @param {string[]} ids
    * @param {number} until
    * @param {AbortSignal} signal
@@ -59,6 +71,11 @@ export class Poll {
     const either = AbortSignal.any([signal, stop.signal]);
     try {
       await Promise.all(ids.map((id) => this.#hold(id, until, either)));
+      return true;
+    } catch (error) {
+      if (signal.aborted || isForGood(error)) throw error;
+      this.#heldFailures += 1;
+      return false;
     } finally {
       stop.abort();
     }
@@ -73,7 +90,7 @@ export class Poll {
   async #hold(id, until, signal) {
     while (performance.now() < until && this.#heldFailures < HELD_FAILURES && this.#lookup.unfinished.includes(id)) {
       const asked = performance.now();
-      const isNews = await this.#askHeld(id, Math.min(this.#timing.held, until - asked), signal);
+      const isNews = await this.#ask(id, Math.min(this.#timing.held, until - asked), signal);
       // What came at once without news was not held: the server has no place for one more that waits.
       const wasHeld = isNews || performance.now() - asked > this.#timing.pollFirst / 2;
       this.#heldFailures = wasHeld ? 0 : this.#heldFailures + 1;
@@ -82,21 +99,7 @@ export class Poll {
   }
 
   /**
-   * @param {string} id
-   * @param {number} held
-   * @param {AbortSignal} signal
-   */
-  async #askHeld(id, held, signal) {
-    try {
-      return await this.#ask(id, held, signal);
-    } catch (error) {
-      if (!signal.aborted) this.#heldFailures += 1;
-      throw error;
-    }
-  }
-
-  /**
-   * Ask once for each task, then wait: longer when nothing changed.
+   * Ask once for each task, then wait: longer when nothing changed. Returns true.
    * @param {string[]} ids
    * @param {AbortSignal} signal
    */
@@ -106,6 +109,7 @@ export class Poll {
     this.#unchanged = isChanged ? 0 : this.#unchanged + 1;
     const { pollFirst, pollMost } = this.#timing;
     await pause(pollFirst / 2 + fullJitter(this.#unchanged, pollFirst, pollMost), signal, true);
+    return true;
   }
 
   /**

@@ -10,6 +10,30 @@
 /** What a task's id may be. */
 export const ID = /^[A-Za-z0-9_-]{1,64}$/;
 
+/**
+ * Return an id when it is one. Throws TypeError; the server would refuse it with all others that are asked for.
+ * @param {unknown} id
+ */
+export function checkedId(id) {
+  if (typeof id === "string" && ID.test(id)) return id;
+  throw new TypeError(`the id of a task is expected, 1 to 64 letters, digits, "_" and "-"; got ${shown(id)}`);
+}
+
+/**
+ * Return the ids of a list. Throws TypeError.
+ * @param {unknown} ids
+ */
+export function checkedIds(ids) {
+  const isList = typeof ids === "object" && ids !== null && Symbol.iterator in ids;
+  if (isList) return [.../** @type {Iterable<unknown>} */ (ids)].map(checkedId);
+  throw new TypeError(`a list of ids is expected, as in watch([id]); got ${shown(ids)}`);
+}
+
+/** @param {unknown} value */
+function shown(value) {
+  return typeof value === "string" ? JSON.stringify(value) : String(value);
+}
+
 /** States after which nothing happens by itself. */
 export const FINAL = new Set(["SUCCESS", "FAILED", "CANCELLED", "TIMEOUT_CANCELLED"]);
 

@@ -8,12 +8,12 @@ export const TIMING = Object.freeze({
   request: 30_000,
   /** How long the server is asked to hold an answer. */
   held: 30_000,
-  /** How long a request is repeated before its error is passed on. */
+  /** How long a request is repeated before its error is passed on; the most that a server is waited for. */
   patience: 60_000,
   /** A new stream that says nothing for so long is held back by a proxy. */
   firstByte: 10_000,
-  /** An open stream says something every 15 s; silent for so long, it is dead. */
-  silence: 45_000,
+  /** An open stream says something every 15 s; when two signs of life are missing, it is dead. */
+  silence: 35_000,
   /** When the page is looked at again, a stream that was silent for so long is not trusted. */
   doubtful: 20_000,
   /** Between two streams, unless the server says otherwise. */
@@ -24,6 +24,8 @@ export const TIMING = Object.freeze({
   /** Between two short polls: at first, and when nothing changes. */
   pollFirst: 1_000,
   pollMost: 10_000,
+  /** Between two short polls of a page that nobody looks at, where tabs cannot share a stream. */
+  rest: 30_000,
   /** Where streams are not to be had, they are tried again after this. */
   streamAgain: 60_000,
   /** Between two signs of life among tabs; after three without an answer the leader counts as frozen. */
@@ -63,6 +65,27 @@ export function pause(milliseconds, signal, wakeable = false) {
     const sleepOn = wakeable ? onWake(wake) : () => {};
     signal?.addEventListener("abort", abort);
   });
+}
+
+/**
+ * Wait for a promise that may never settle. Rejects when it takes too long, and with the signal's reason.
+ * @template T
+ * @param {Promise<T>} promise
+ * @param {number} milliseconds
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<T>}
+ */
+export async function within(promise, milliseconds, signal) {
+  const settled = new AbortController();
+  const either = signal ? AbortSignal.any([signal, settled.signal]) : settled.signal;
+  const tooLong = pause(milliseconds, either).then(() => {
+    throw new Error(`nothing came within ${milliseconds / 1000} s`);
+  });
+  try {
+    return await Promise.race([promise, tooLong]);
+  } finally {
+    settled.abort();
+  }
 }
 
 /**

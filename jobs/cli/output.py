@@ -5,6 +5,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import NamedTuple
 
 import click
@@ -162,4 +163,4 @@ def value(given: object, longest: int = 400) -> str:
 
 def percent(fraction: float | None) -> str:
     """Return a fraction as whole percents, never 100 before the end."""
-    return "" if fraction is None else f"{int(fraction * 100)} %"
+    return "" if fraction is None else f"{int(Decimal(str(fraction)) * 100)} %"

@@ -105,7 +105,9 @@ def test_a_long_value_is_cut_and_says_so() -> None:
     assert value("x" * 1000).endswith("… (1002 characters; --json shows all)")
 
 
-@pytest.mark.parametrize(("fraction", "shown"), [(None, ""), (0.0, "0 %"), (0.999, "99 %"), (1.0, "100 %")])
+@pytest.mark.parametrize(
+    ("fraction", "shown"), [(None, ""), (0.0, "0 %"), (0.29, "29 %"), (0.999, "99 %"), (1.0, "100 %")]
+)
 def test_percents_never_round_up_to_the_end(fraction: float | None, shown: str) -> None:
     """100 % is shown only when it is reached."""
     assert shown == percent(fraction)

@@ -5,7 +5,6 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import NamedTuple
 
 import click
@@ -159,8 +158,3 @@ def value(given: object, longest: int = 400) -> str:
         return ""
     text = json.dumps(given, ensure_ascii=False)
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters; --json shows all)"
-
-
-def percent(fraction: float | None) -> str:
-    """Return a fraction as whole percents, never 100 before the end."""
-    return "" if fraction is None else f"{int(Decimal(str(fraction)) * 100)} %"

@@ -80,7 +80,7 @@ def test_a_life_is_shown_as_it_happens(
     assert ["PROCESSING → SUCCESS", "PENDING → PROCESSING", "PENDING"] == page.locator(
         "#history li strong"
     ).all_inner_texts()
-    page.wait_for_function("document.querySelector('#pictures img')?.naturalWidth === 1")
+    expect(page.locator("#pictures img")).to_have_js_property("naturalWidth", 1)
     expect(page.locator("#connection")).to_have_text("ended")
 
 
@@ -111,7 +111,7 @@ def test_a_retry_begins_another_life(
     page.goto(f"{served.url}/tasks/t")
     state(page, "FAILED")
     expect(page.locator("#error")).to_have_text("it broke")
-    page.wait_for_function("document.querySelector('#pictures img')?.naturalWidth === 1")
+    expect(page.locator("#pictures img")).to_have_js_property("naturalWidth", 1)
     expect(page.locator("#connection")).to_have_text("ended")
     page.get_by_role("button", name="Retry").click()
     state(page, "RETRY_WAITING")

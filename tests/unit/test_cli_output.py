@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 from ghostless.jobs.cli import output
-from ghostless.jobs.cli.output import Column, aligned, clean, percent, value, when
-from ghostless.jobs.spans import distance, duration
+from ghostless.jobs.cli.output import Column, aligned, clean, value, when
+from ghostless.jobs.spans import distance, duration, percent
 
 
 def test_columns_stand_below_each_other() -> None:

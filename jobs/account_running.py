@@ -4,7 +4,7 @@ from ..statemachine import Event, Policy, State
 from .account import Account, by, last, unwatched
 from .availability import handed_back_at, stop_of
 from .circumstances import Circumstances
-from .spans import distance, duration
+from .spans import distance, duration, percent
 
 
 def processing(around: Circumstances) -> Account:
@@ -101,7 +101,7 @@ def _signs_of_life(around: Circumstances) -> tuple[str, ...]:
         signs.append("it reported no progress so far")
     else:
         told = f" ({task.message})" if task.message else ""
-        signs.append(f"last progress {distance(task.progress_at, now)}: {int((task.progress or 0) * 100)} %{told}")
+        signs.append(f"last progress {distance(task.progress_at, now)}: {percent(task.progress or 0)}{told}")
     return (*signs, *_last_word(around))
 
 

@@ -1,4 +1,6 @@
-"""Lengths of time as people read them. All times are ms."""
+"""Lengths of time, and parts of a whole, as people read them. All times are ms."""
+
+from decimal import Decimal
 
 
 def distance(at: int, now: int) -> str:
@@ -14,3 +16,8 @@ def duration(ms: int) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def percent(fraction: float | None) -> str:
+    """Return a fraction as whole percents, never 100 before the end."""
+    return "" if fraction is None else f"{int(Decimal(str(fraction)) * 100)} %"

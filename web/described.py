@@ -15,11 +15,30 @@ INTRODUCTION = """\
 Submit tasks, follow them, and act on them. Bodies and answers are JSON; every error is a problem detail (RFC 9457)
 whose `type` names its kind. Times are ms since 1970 by Redis' clock, unless a field says otherwise.
 
-A server that keeps tokens asks for one, as `Authorization: Bearer`; what each operation demands are scopes. One
-without tokens serves this machine only, and asks nobody.
+Beyond its own machine a server demands a token of everybody, as `Authorization: Bearer`, and each operation a scope of
+it; on its own machine nobody needs one, unless it was started with `--require-tokens`. With `--allow-anonymous` it
+demands none anywhere. `docs/security.md` tells more.
 
 `docs/api.md` tells the conventions: versions, long polls, idempotency, cursors, limits, and each kind of error.
 """
+
+TAG_TITLES: Mapping[str, str] = {
+    "tasks": "Tasks",
+    "bulk": "Bulk actions",
+    "events": "Event streams",
+    "artifacts": "Artifacts",
+    "deliveries": "Callbacks",
+    "work": "Work over HTTP",
+    "publishing": "Publishing of task types",
+    "sessions": "Sessions and stream tokens",
+    "overview": "Queues, types and workers",
+    "health": "Health",
+    "metrics": "Metrics",
+    "description": "This description",
+    "static": "Files for browsers",
+    "pages": "Pages for people",
+}
+"""A heading for each group of routes."""
 
 PATH_PARAMETERS: Mapping[str, tuple[str, Schema, str]] = {
     "given_id": ("id", {"type": "string", "pattern": ID_PATTERN}, "The task's id."),
@@ -87,7 +106,7 @@ SCOPES: Mapping[Scope, str] = {
     Scope.READ: "look at tasks, queues, workers and streams",
     Scope.OPERATE: "cancel, pause, resume and retry",
     Scope.WORK: "run tasks as a worker does",
-    Scope.ADMIN: "manage what concerns everybody",
+    Scope.ADMIN: "do everything",
 }
 
 SECURITY: Mapping[str, Schema] = {

@@ -68,7 +68,7 @@ def document(app: Flask) -> Json:
     return {
         "openapi": "3.1.0",
         "info": {"title": described.TITLE, "version": version("ghostless"), "description": described.INTRODUCTION},
-        "tags": list({route.tag: {"name": route.tag, "description": route.about} for route in found}.values()),
+        "tags": list({route.tag: route.tag_told for route in found}.values()),
         "paths": paths,
         "components": {
             "schemas": schemas.definitions,
@@ -110,8 +110,10 @@ class _Route:
         return self.rule.endpoint.partition(".")[0]
 
     @property
-    def about(self) -> str:
-        return _paragraphs(sys.modules[self.view.__module__].__doc__)[0]
+    def tag_told(self) -> Json:
+        """The group of routes it is in; `x-displayName` is how the tools that show such documents call its heading."""
+        about = _paragraphs(sys.modules[self.view.__module__].__doc__)[0]
+        return {"name": self.tag, "x-displayName": described.TAG_TITLES[self.tag], "description": about}
 
     def described(self, schemas: Schemas) -> Json:
         """Return the operation as the document has it."""

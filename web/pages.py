@@ -1,6 +1,6 @@
 """Pages for people: shells without data, which ask the API for what they show, as any other client does."""
 
-from flask import Blueprint, Response, current_app, make_response, render_template
+from flask import Blueprint, Response, current_app, make_response, redirect, render_template, url_for
 from flask.typing import ResponseReturnValue
 
 from .models import NextQuery
@@ -51,6 +51,13 @@ def login(query: NextQuery) -> ResponseReturnValue:
 def docs() -> ResponseReturnValue:
     """Show the description of the API to a person."""
     return page("docs.html", document=document(current_app))
+
+
+@routes.get("/")
+@operation(None, answers={302: None})
+def front() -> ResponseReturnValue:
+    """Lead to the description of the API."""
+    return redirect(url_for("pages.docs"))
 
 
 def page(template: str, **values: object) -> Response:

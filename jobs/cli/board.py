@@ -13,7 +13,8 @@ from rich.table import Column
 from rich.text import Text
 
 from ...statemachine import FINAL, State
-from .output import STYLES, clean, on_terminal, percent
+from ..spans import percent
+from .output import STYLES, clean, on_terminal
 
 STEP = 0.25
 """Part of a task after which the plain form tells its progress again."""

@@ -10,6 +10,7 @@ import click
 import requests
 
 from ...statemachine import State
+from ..spans import percent
 from .api import Api
 from .board import Bars, Lines, Row, board
 from .dev import EXAMPLE, FOLDER, plan_for
@@ -17,7 +18,7 @@ from .events import Event, Follower
 from .extras import require
 from .hold import only_one_in
 from .lazy import Failed
-from .output import Column, clock, percent, show_table
+from .output import Column, clock, show_table
 from .pictures import PICTURES, Picture
 from .session import Session, pass_session
 from .show import last_line

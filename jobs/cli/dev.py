@@ -60,6 +60,8 @@ def dev(session: Session, port: int, queue: str, modules: tuple[str, ...], handl
 
 def _welcome(stack: Stack) -> str:
     return f"""
+web {stack.url}/docs, a task at {stack.url}/tasks/ID
+
 In another terminal:
   export GHOSTLESS_REDIS_URL={stack.settings.redis_url}
   ghostless list

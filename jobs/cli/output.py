@@ -158,8 +158,3 @@ def value(given: object, longest: int = 400) -> str:
         return ""
     text = json.dumps(given, ensure_ascii=False)
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters; --json shows all)"
-
-
-def percent(fraction: float | None) -> str:
-    """Return a fraction as whole percents, never 100 before the end."""
-    return "" if fraction is None else f"{int(fraction * 100)} %"

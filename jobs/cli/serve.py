@@ -49,7 +49,8 @@ def serve(
 ) -> None:
     """Serve the HTTP API with its live events, and watch over the tasks.
 
-    Beyond this machine everybody must show a token; make them with `ghostless tokens add`.
+    Beyond this machine everybody must show a token; make them with `ghostless tokens add`. A browser signs in there
+    over https only: put a proxy with TLS before it.
 
     \b
     Example: ghostless serve --port 8080
@@ -73,5 +74,8 @@ def serve(
 
 
 def _tell_without_tokens(session: Session, settings: Settings, host: str, **answers: bool) -> None:
-    if demands_tokens(settings, host, **answers) and not session.client.tokens.all()[0]:
+    if not demands_tokens(settings, host, **answers):
+        return
+    click.echo("tokens are demanded; a browser signs in over https only, or on this machine", err=True)
+    if not session.client.tokens.all()[0]:
         click.echo("nobody has a token yet, and everybody needs one; see: ghostless tokens add --help", err=True)

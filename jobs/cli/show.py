@@ -11,9 +11,9 @@ from ..explanation import explain as explain_task
 from ..listing import PAGE_LIMIT, Filter
 from ..model import Entry, Task, damaged_view
 from ..reads import Damaged
-from ..spans import distance
+from ..spans import distance, percent
 from .options import as_state
-from .output import Column, clean, clock, percent, show_fields, show_table, value, when
+from .output import Column, clean, clock, show_fields, show_table, value, when
 from .session import Session, json_option, pass_session, print_json
 
 

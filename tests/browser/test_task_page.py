@@ -80,7 +80,7 @@ def test_a_life_is_shown_as_it_happens(
     assert ["PROCESSING → SUCCESS", "PENDING → PROCESSING", "PENDING"] == page.locator(
         "#history li strong"
     ).all_inner_texts()
-    page.wait_for_function("document.querySelector('#pictures img')?.naturalWidth === 1")
+    expect(page.locator("#pictures img")).to_have_js_property("naturalWidth", 1)
     expect(page.locator("#connection")).to_have_text("ended")
 
 
@@ -100,13 +100,18 @@ def test_a_person_acts(page: Page, served: Served, client: Client, faults: list[
     assert "CANCELLED" == client.get("t").state
 
 
-def test_a_retry_begins_another_life(page: Page, served: Served, client: Client, hand: Hand, faults: list[str]) -> None:
-    """The page follows a task again that had ended."""
+def test_a_retry_begins_another_life(
+    page: Page, served: Served, client: Client, hand: Hand, faults: list[str], tmp_path: Path
+) -> None:
+    """The page follows a task again that had ended, and shows what it kept though it failed."""
     client.submit("work", id="t", max_retries=0)
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "dot.png").write_bytes(PNG)
     end(hand, hand.start(), Event.FAIL, "it broke")
     page.goto(f"{served.url}/tasks/t")
     state(page, "FAILED")
     expect(page.locator("#error")).to_have_text("it broke")
+    expect(page.locator("#pictures img")).to_have_js_property("naturalWidth", 1)
     expect(page.locator("#connection")).to_have_text("ended")
     page.get_by_role("button", name="Retry").click()
     state(page, "RETRY_WAITING")

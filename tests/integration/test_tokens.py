@@ -1,11 +1,15 @@
 """Tokens as they stand in Redis, and the verbs about them."""
 
 import json
+import re
+import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from audit import audit
 from click.testing import CliRunner, Result
+from ghostless import web
 from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
 from ghostless.jobs.doctor import Doctor
@@ -34,6 +38,17 @@ def cli(settings: Settings, redis: Redis) -> Cli:
         return CliRunner().invoke(main, list(arguments), env={"GHOSTLESS_REDIS_URL": settings.redis_url})
 
     return run
+
+
+def test_what_pages_tell_people_to_run_is_taken(cli: Cli) -> None:
+    """Each command that stands on a page is one that the command line takes."""
+    pages = Path(web.__file__).parent / "templates"
+    told = [
+        command for page in pages.iterdir() for command in re.findall("<code>ghostless (.+?)</code>", page.read_text())
+    ]
+    assert told
+    for command in told:
+        assert 0 == cli(*shlex.split(command)).exit_code, command
 
 
 def secret_of(text: str) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 from ghostless.jobs.cli import output
-from ghostless.jobs.cli.output import Column, aligned, clean, percent, value, when
-from ghostless.jobs.spans import distance, duration
+from ghostless.jobs.cli.output import Column, aligned, clean, value, when
+from ghostless.jobs.spans import distance, duration, percent
 
 
 def test_columns_stand_below_each_other() -> None:
@@ -105,7 +105,9 @@ def test_a_long_value_is_cut_and_says_so() -> None:
     assert value("x" * 1000).endswith("… (1002 characters; --json shows all)")
 
 
-@pytest.mark.parametrize(("fraction", "shown"), [(None, ""), (0.0, "0 %"), (0.999, "99 %"), (1.0, "100 %")])
+@pytest.mark.parametrize(
+    ("fraction", "shown"), [(None, ""), (0.0, "0 %"), (0.29, "29 %"), (0.999, "99 %"), (1.0, "100 %")]
+)
 def test_percents_never_round_up_to_the_end(fraction: float | None, shown: str) -> None:
     """100 % is shown only when it is reached."""
     assert shown == percent(fraction)

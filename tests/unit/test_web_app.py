@@ -124,7 +124,7 @@ def test_a_fault_of_ours_shows_no_trace(app: Flask) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("GET", "/nothing", 404),
         ("GET", "/api/nothing", 404),
         ("GET", "/api//tasks", 404),
         ("DELETE", "/api/tasks", 405),

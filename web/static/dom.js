@@ -1,12 +1,24 @@
+// @ts-check
 // The few things that pages do with their elements: everything shown is text, never HTML.
 
 /** @param {string} id @returns {HTMLElement} */
 export const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
+/** Put a text into an element; the same text is left alone, since somebody may have selected it. @param {string} id @param {string} text */
+export function write(id, text) {
+  if (byId(id).textContent !== text) byId(id).textContent = text;
+}
+
 /** Put a text into an element, which is hidden while there is none. @param {string} id @param {string} text */
 export function show(id, text) {
-  byId(id).textContent = text;
+  write(id, text);
   byId(id).hidden = !text;
+}
+
+/** Put children into an element, unless it has the same already. @param {string} id @param {(string | Node)[]} children */
+export function fill(id, children) {
+  const made = element("div", {}, ...children);
+  if (made.innerHTML !== byId(id).innerHTML) byId(id).replaceChildren(...made.childNodes);
 }
 
 /**
@@ -20,17 +32,11 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
-/** A time with its zone, the same text for everybody who reads over a shoulder. @param {number} ms */
-export function clock(ms) {
-  return new Date(ms).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
-}
-
-/** How long ago, in the largest unit that says something. @param {number} ms */
-export function ago(ms) {
-  const seconds = Math.max(0, Math.round((Date.now() - ms) / 1000));
-  const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
-  const [unit, size] = units.find(([, size]) => seconds >= size) ?? ["second", 1];
-  return new Intl.RelativeTimeFormat("en", { numeric: "always" }).format(-Math.floor(seconds / size), unit);
+/** A text whose parts between backticks are code. @param {string} text @returns {(string | Node)[]} */
+export function rich(text) {
+  const parts = text.split("`");
+  const areClosed = parts.length % 2 === 1;
+  return areClosed ? parts.map((part, place) => (place % 2 ? element("code", {}, part) : part)) : [text];
 }
 
 /** Any value as text. @param {unknown} value */

@@ -1,7 +1,11 @@
+// @ts-check
 // The page that takes a token, and keeps it in a cookie that no script can read.
 
-const form = document.getElementById("login");
-const fault = document.getElementById("fault");
+import { byId, show } from "./dom.js";
+import { isSignedIn, readSession } from "./session.js";
+
+const token = /** @type {HTMLInputElement} */ (byId("token"));
+const button = /** @type {HTMLButtonElement} */ (byId("sign-in"));
 const base = document.body.dataset.base;
 
 /** Where to go afterwards: a path of this server, and nothing else. */
@@ -11,21 +15,32 @@ function destination() {
   return target?.origin === location.origin ? target.pathname + target.search + target.hash : `${base}/docs`;
 }
 
-async function signIn(token) {
+/** Sign in; return what is wrong, "" for nothing. @param {string} text */
+async function signIn(text) {
   const answer = await fetch(`${base}/api/session`, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ token }),
+    body: JSON.stringify({ token: text }),
+    signal: AbortSignal.timeout(30_000),
   });
-  if (answer.ok) return "";
+  if (answer.ok) return isSignedIn(await readSession()) ? "" : notKept();
   const problem = await answer.json().catch(() => ({}));
   return problem.detail || problem.title || `The server answered ${answer.status}.`;
 }
 
-form.addEventListener("submit", async (event) => {
+/** Why the token was right, and the browser is signed in nevertheless not. */
+function notKept() {
+  if (location.protocol === "https:") return "The browser keeps no cookie of this server, so it cannot be signed in.";
+  return "This address has no TLS, so the browser keeps no session: use https, or localhost.";
+}
+
+byId("login").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const wrong = await signIn(form.elements.token.value.trim()).catch(() => "The server cannot be reached. Try again.");
+  if (button.ariaDisabled === "true") return;
+  button.ariaDisabled = "true";
+  const wrong = await signIn(token.value.trim()).catch(() => "The server cannot be reached. Try again.");
+  button.ariaDisabled = "false";
+  show("fault", wrong);
   if (!wrong) location.assign(destination());
-  fault.textContent = wrong;
-  fault.hidden = !wrong;
 });
+button.disabled = false; // until now the browser would have sent the form itself

@@ -1,7 +1,7 @@
 // @ts-check
 /** How long to wait for what, and how to wait without holding anything up. */
 
-/** All in milliseconds. @typedef {typeof TIMING} Timing */
+/** All in milliseconds. @typedef {Record<keyof typeof TIMING, number>} Timing */
 
 export const TIMING = Object.freeze({
   /** A request that is answered at once. */

@@ -309,12 +309,12 @@ local settle -- tells those that wait for a task that it ended; see the part `de
 -- Writes the move, or returns the error that forbids it and writes nothing.
 local function commit(move, now, options)
   local task, to = move.task, move.state
+  local moved = task.state ~= to
   local problem = check_types(
-    {{key.history, "stream"}, owner_place(task)}, task.state and places(task, task.state, task.parked_at) or {},
-    places(task, to, options.parked, options.unmet)
+    {{key.history, "stream"}, moved and owner_place(task) or nil},
+    task.state and places(task, task.state, task.parked_at) or {}, places(task, to, options.parked, options.unmet)
   )
   if problem then return problem end
-  local moved = task.state ~= to
   if task.state and moved then leave(task, to, options) end
   record(move)
   if task.state == State.PENDING then move.delete[#move.delete + 1] = "unticketed_at" end

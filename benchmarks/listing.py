@@ -2,8 +2,8 @@
 
 Starts a Redis of its own, fills it step by step, and prints for each number of stored tasks how long one page takes, as
 median, 95th percentile and spread of many pages, each with its own cursor: walked from the newest task on, and again
-from the top at the end. Filters that no index answers look at a bounded number of records for a page. The number of
-tasks may be given: 200000 when it is not.
+from the top at the end. Filters that no index answers look at a bounded number of records for a page. Then what the
+index of owners holds in memory. The number of tasks may be given: 200000 when it is not.
 """
 
 import itertools
@@ -36,6 +36,7 @@ WANTED: Mapping[str, tuple[Filter, int]] = {
     "PENDING of a queue": (Filter(state=State.PENDING, queue="bench1"), 50),
     "by type, one in two": (Filter(type="bench.noop"), 50),
     "by owner, one in ten": (Filter(owner="often"), 50),
+    "by owner and type": (Filter(type="bench.noop", owner="often"), 50),
     f"by owner, one in {RARE:,}": (Filter(owner="rare"), 50),
     "by type, none": (Filter(type="bench.none"), 50),
     f"by owner, none, {PAGE_LIMIT} a page": (Filter(owner="nobody"), PAGE_LIMIT),
@@ -91,7 +92,10 @@ def main(stored: int) -> int:
             fill(client.store, range(fewer, more))
             for name, (wanted, limit) in WANTED.items():
                 table.add_row(*row(more, name, pages(client, wanted, limit)))
+        index = client.store.keys.owned("often")
+        memory, owned = client.store.redis.memory_usage(index, samples=0) or 0, client.store.redis.zcard(index)
     Console().print(table)
+    print(f"{owned:,} tasks of one owner take {memory / owned:.0f} bytes each in their index")
     return 0
 
 

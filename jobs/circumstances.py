@@ -139,7 +139,7 @@ def refusal(server: Mapping[str, Any]) -> str:
 
 
 def _usual(reads: Reads, task: Task) -> int | None:
-    places = reads.listed([State.SUCCESS], None, None, RECENT)
+    places = reads.listed([reads.keys.state(State.SUCCESS)], None, RECENT)
     ended = reads.tasks([place.task_id for place in places])
     spans = [
         other.entered_at - other.started_at

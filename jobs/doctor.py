@@ -189,7 +189,7 @@ class Doctor:
     def _listed_in(self, index: str) -> Iterator[Problem]:
         place = place_of(self.keys, index)
         for some in batches(members(self.redis, index)):
-            records = ask_each(self.redis, "hmget", map(self.keys.task, some), ("state", "queue", "type"))
+            records = ask_each(self.redis, "hmget", map(self.keys.task, some), ("state", "queue", "type", "owner"))
             strays = [task_id for task_id, record in zip(some, records, strict=True) if not _fits(place, record)]
             yield from self._compared(strays, [index])
 
@@ -320,10 +320,10 @@ def _fits(place: Place, record: Any) -> bool:
     """Tell whether a task may be in an index; a record that cannot be read was told before."""
     if isinstance(record, Exception):
         return True
-    state, queue, task_type = record
+    state, queue, task_type, owner = record
     if state is None or place.family == "dependents":
         return state == State.BLOCKED
-    wanted = {"state": state, "pending": queue, "parked": parking(queue, task_type)}
+    wanted = {"state": state, "owned": owner, "pending": queue, "parked": parking(queue, task_type)}
     return wanted.get(place.family, place.id) == place.id
 
 

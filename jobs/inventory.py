@@ -6,7 +6,7 @@ from typing import Final, Literal
 from ..lua.loader import VALUES
 from .keys import Keys
 
-INDICES: Final = ("state", "pending", "parked", "dependents")
+INDICES: Final = ("state", "owned", "pending", "parked", "dependents")
 """Indices of which there are several."""
 
 KEPT: Final = frozenset(

@@ -127,6 +127,10 @@ class Keys(RqKeys):
         """zset: the tasks in one state by the time they entered it."""
         return f"{self.prefix}state:{state}"
 
+    def owned(self, owner: str) -> str:
+        """zset: the tasks of one owner by the time they entered their state."""
+        return f"{self.prefix}owned:{owner}"
+
     def pending(self, queue: str) -> str:
         """zset: the PENDING tasks of one queue by the time they entered it."""
         return f"{self.prefix}pending:{queue}"
@@ -292,7 +296,7 @@ def parking(queue: str, task_type: str) -> str:
 
 # What the scripts build names of: prefix and id, and names that stand for themselves.
 _BY_ID = (
-    "task", *VALUES, "heartbeat", "tombstone", "leftover", "state",
+    "task", *VALUES, "heartbeat", "tombstone", "leftover", "state", "owned",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
     "rq_executions", "rq_commands", "bulk", "bulk_ids", "deliveries", "due_deliveries",
 )  # fmt: skip

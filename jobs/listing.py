@@ -17,7 +17,7 @@ PAGE_LIMIT = 500
 """Most tasks on one page of a listing."""
 
 SCAN_LIMIT = 1_000
-"""Records that one page looks at where no index answers its filter; what it did not get to is on the next ones."""
+"""Records that one page looks at where no index answers all of its filter; the next pages go on from there."""
 
 SCAN_TOGETHER = 250
 """Records of those that one round trip looks at."""
@@ -45,13 +45,21 @@ class Filter:
     @property
     def needs_records(self) -> bool:
         """Whether the index alone cannot answer it."""
-        return bool(self.type or self.owner or (self.queue and self.state is not State.PENDING))
+        if self.owner:
+            return bool(self.state or self.type or self.queue)
+        return bool(self.type or (self.queue and self.state is not State.PENDING))
 
     def accepts(self, task: Task | Damaged) -> bool:
-        """Tell whether the listing shows this task; a damaged one cannot be told and is shown only unfiltered."""
+        """Tell whether the listing shows this task; whose a damaged one is, and what it is, cannot be told."""
         if isinstance(task, Damaged):
-            return not self.needs_records
+            return not (self.owner or self.needs_records)
         return self.fits([task.state, task.type, task.queue, task.owner])
+
+    def indices(self, reads: Reads) -> list[str]:
+        """Return those that hold all that it accepts, and the least besides."""
+        if self.owner:
+            return [reads.keys.owned(self.owner)]
+        return reads.in_states(STORED if self.state is None else (self.state,), self.queue)
 
     def fits(self, fields: Sequence[str | None]) -> bool:
         """Tell whether a record with these fields is shown: its state, type, queue and owner."""
@@ -70,11 +78,11 @@ def page_of(reads: Reads, wanted: Filter, limit: int, cursor: str | None) -> Pag
     if wanted.owner is not None and (wrong := text_fault(wanted.owner, OWNER_LIMIT)):
         raise InvalidTask([Fault("owner", wrong)])
     below = None if cursor is None else _read_cursor(cursor)
-    states = STORED if wanted.state is None else (wanted.state,)
+    indices = wanted.indices(reads)
     together = SCAN_TOGETHER if wanted.needs_records else limit + 1
     found: list[Task | Damaged] = []
     for _ in range(0, SCAN_LIMIT, together):
-        places = reads.listed(states, wanted.queue, below, together)
+        places = reads.listed(indices, below, together)
         room = limit - len(found)
         fitting = _fitting(reads, wanted, places)[:room]
         # A task can have left the state since its place in the index was read.

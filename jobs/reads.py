@@ -108,9 +108,12 @@ class Reads:
             raise CorruptRecord(f"{self.keys.history}: entries {', '.join(missing)} are gone")
         return [Entry.from_fields(*entry[0]) for entry in found]
 
-    def listed(self, states: Iterable[State], queue: str | None, below: Position | None, limit: int) -> list[Position]:
-        """Return at most `limit` places of tasks in these states, the latest change first."""
-        indices = [index for state in states for index in self._indices(state, queue)]
+    def in_states(self, states: Iterable[State], queue: str | None = None) -> list[str]:
+        """Return the indices of the tasks in these states; those of one queue where there are some for it."""
+        return [index for state in states for index in self._indices(state, queue)]
+
+    def listed(self, indices: Sequence[str], below: Position | None, limit: int) -> list[Position]:
+        """Return at most `limit` places of the tasks in these indices, the latest change first."""
         number = limit + 1
         while True:
             pages = self._pages(indices, below, number)

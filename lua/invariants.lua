@@ -65,6 +65,9 @@ local function demanded(look)
     local purge_at = task.entered_at + task.policy.retention
     places[2] = {key.retention, purge_at, purge_at, latest(purge_at, now)}
   end
+  if task.owner then
+    places[#places + 1] = {key.owned .. task.owner, task.entered_at, task.entered_at, task.entered_at}
+  end
   return places
 end
 

@@ -79,10 +79,11 @@ local function remove(task, now)
   local id = task.id
   -- Those that wait for it must hear first how it ended.
   if task.dependents and not settle(task, now) then return "kept" end
-  local damage = check_types({{key.state .. task.state, "zset"}}) or remove_record(task, now)
+  local damage = check_types({{key.state .. task.state, "zset"}, owner_place(task)}) or remove_record(task, now)
   if damage then return damage end
   redis.call("ZREM", key.retention, id)
   redis.call("ZREM", key.state .. task.state, id)
+  if task.owner then redis.call("ZREM", key.owned .. task.owner, id) end
   local rest = {key.heartbeat .. id, key.rq_job .. id}
   for _, kind in ipairs(VALUES) do rest[#rest + 1] = key[kind] .. id end
   redis.call("UNLINK", unpack(rest))

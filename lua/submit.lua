@@ -75,7 +75,8 @@ if callback ~= "" and redis.call("EXISTS", key.callback_listener) == 0 then retu
 
 local now = clock()
 local due_at = run_at > 0 and run_at or now + delay
-local task = {id = id, type = task_type, queue = queue, owner = owner, attempt = 0, entries = 0}
+local task = {id = id, type = task_type, queue = queue, attempt = 0, entries = 0}
+if owner ~= "" then task.owner = owner end
 task.policy = unpack_policy(policy, clocks)
 if not task.policy then return damaged("argument policy", #POLICY .. " numbers", policy) end
 local waits = due_at > now
@@ -88,7 +89,7 @@ move.set = {
   type = task_type, queue = queue, policy = policy, clocks = clocks, fingerprint = fingerprint, submitted_at = now,
   attempt = 0,
 }
-if owner ~= "" then move.set.owner = owner end
+move.set.owner = task.owner
 if secrets ~= "" then move.set.secrets = 1 end
 if #dependencies > 0 then move.set.dependencies = #dependencies end
 if found.ended_badly then

@@ -134,6 +134,11 @@ local function blocked_places(id, unmet)
   return names
 end
 
+-- The index of its owner's tasks, with its type; nil for a task without one, which pays nothing for it.
+local function owner_place(task)
+  return task.owner and {key.owned .. task.owner, "zset"}
+end
+
 -- The keys that hold a task in a state, beside its hash, with their types.
 local function places(task, state, is_parked, unmet)
   local names = {}
@@ -269,6 +274,7 @@ local function enter(task, to, now, options)
   elseif FINAL[to] then
     redis.call("ZADD", key.retention, now + task.policy.retention, id)
   end
+  if task.owner then redis.call("ZADD", key.owned .. task.owner, now, id) end
   redis.call("ZADD", key.state .. to, now, id)
 end
 
@@ -303,12 +309,12 @@ local settle -- tells those that wait for a task that it ended; see the part `de
 -- Writes the move, or returns the error that forbids it and writes nothing.
 local function commit(move, now, options)
   local task, to = move.task, move.state
+  local moved = task.state ~= to
   local problem = check_types(
-    {{key.history, "stream"}}, task.state and places(task, task.state, task.parked_at) or {},
-    places(task, to, options.parked, options.unmet)
+    {{key.history, "stream"}, moved and owner_place(task) or nil},
+    task.state and places(task, task.state, task.parked_at) or {}, places(task, to, options.parked, options.unmet)
   )
   if problem then return problem end
-  local moved = task.state ~= to
   if task.state and moved then leave(task, to, options) end
   record(move)
   if task.state == State.PENDING then move.delete[#move.delete + 1] = "unticketed_at" end

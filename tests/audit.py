@@ -4,9 +4,10 @@ It uses none of the product's code for reading, so that a fault there cannot hid
 starts with the letter of its rule:
 
 a  an accepted task exists, or it is past its retention
-b  its id is in exactly the indices that its state demands; a PENDING task's ticket is in its queue exactly once, or
-   the task is parked under its own queue and type, which the set of the queue's parked types names; a BLOCKED task
-   stands with each task that it waits for, and an ended task with dependents in the index of what is to be told
+b  its id is in exactly the indices that its state and its owner demand; a PENDING task's ticket is in its queue
+   exactly once, or the task is parked under its own queue and type, which the set of the queue's parked types names; a
+   BLOCKED task stands with each task that it waits for, and an ended task with dependents in the index of what is to be
+   told
 c  every member of an index, every lease, ticket and history entry belongs to a task that demands it
 d  every task that is not final has a next event that needs no human, or is PAUSED; a delivery that waits has a time,
    a bulk action that is not over a turn
@@ -48,7 +49,7 @@ FOR_EVER = {
     *("tokens", "signing_key"),
 }
 FOR_EVER_EACH = {
-    *("task", "leftover", *BULK, "unmet", "dependents", "state", "pending", "parked", "parked_types", "wake"),
+    *("task", "leftover", *BULK, "unmet", "dependents", "state", "owned", "pending", "parked", "parked_types", "wake"),
     *("listener", "due_deliveries", "bulk_ids"),
 }
 FOR_A_WHILE = {"watchdog", "patrol", "http_workers"}
@@ -202,6 +203,7 @@ def _demanded(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> dict
     """Return the indices that a task's state demands, with its score where the hash tells it."""
     state, entered_at = State(task["state"]), float(task["entered_at"])
     demanded: dict[str, float | None] = {keys.state(state): entered_at}
+    demanded |= {keys.owned(task["owner"]): entered_at} if "owner" in task else {}
     if state is State.PENDING:
         demanded[_waits_in(keys, task)] = entered_at
     elif state in RUNNING:

@@ -322,5 +322,7 @@ def end_retention(redis: Redis, keys: Keys, task_ids: list[str]) -> None:
             task = redis.hgetall(keys.task(task_id))
             pipeline.hset(keys.task(task_id), "entered_at", 1)
             pipeline.zadd(keys.state(task["state"]), {task_id: 1})
+            if "owner" in task:
+                pipeline.zadd(keys.owned(task["owner"]), {task_id: 1})
             pipeline.zadd(keys.retention, {task_id: 1 + float(task["policy"].split(",")[-1])})
         pipeline.execute()

@@ -186,7 +186,7 @@ class ListQuery(Query):
     state: Annotated[StoredState | None, _said("only tasks in this state")] = None
     type: Annotated[Name | None, _said("only tasks of this type; looked for record by record")] = None
     queue: Annotated[Name | None, _said("only tasks of this queue; from an index for PENDING ones")] = None
-    owner: Annotated[Owner | None, _said("only tasks of this owner; looked for record by record")] = None
+    owner: Annotated[Owner | None, _said("only tasks of this owner; from an index")] = None
     limit: Annotated[int, Field(ge=1, le=PAGE_LIMIT, description="most tasks on the page")] = 50
     cursor: Annotated[
         Annotated[str, Field(max_length=200)] | None, _said("`next` of the page before; for the same filters")

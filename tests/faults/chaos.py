@@ -168,7 +168,7 @@ class Chaos:
             self.cancelled.add(task_id)
 
     def _resume_paused(self, client: Client) -> None:
-        for task in _insist(lambda: client.reads.listed([State.PAUSED], None, None, 100)):
+        for task in _insist(lambda: client.reads.listed([client.store.keys.state(State.PAUSED)], None, 100)):
             try:
                 _insist(lambda task=task: client.resume(task.task_id))
             except GhostlessError:

@@ -67,7 +67,7 @@ def number() -> int:
 def crowd(redis: Redis, number: int) -> Iterator[Scene]:
     """Many tasks that wait in one queue."""
     stage = scene(redis)
-    stage.store.submit(submission("t0", Policy(retention=1)))
+    stage.store.submit(submission("t0", Policy(retention=1), owner=""))
     keys = stage.keys
     of_each = (keys.task(""), keys.params(""), keys.rq_job(""))
     of_all = (keys.history, keys.rq_queue(QUEUE), keys.state(State.PENDING), keys.pending(QUEUE), keys.ledger)

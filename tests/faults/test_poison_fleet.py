@@ -19,12 +19,14 @@ SWEPT = ("due", "deadlines", "retention", "settling", "state:BLOCKED", "pending:
 
 PARKED = "parked:default:life.once"
 
+OWNED = "owned:ann"
+
 
 def spread(client: Client) -> None:
     """Put each damaged member at the front of every index and list, and damage what the whole database shares."""
     redis, keys = client.store.redis, client.store.keys
     poison(scene(redis), State.PENDING)
-    for index in (*SWEPT, PARKED, *(f"state:{state}" for state in STORED)):
+    for index in (*SWEPT, PARKED, OWNED, *(f"state:{state}" for state in STORED)):
         redis.zadd(keys.prefix + index, {member: -number for number, member in enumerate(MEMBERS)})
     redis.sadd(keys.parked_types("default"), "life.once")
     redis.lpush(keys.rq_queue("default"), *MEMBERS)
@@ -71,7 +73,7 @@ def submit_all(client: Client, trace: Path) -> list[str]:
     """Submit good tasks: one, others that wait for it in the midst of damaged members, and some that wait a moment."""
     redis, keys, params = client.store.redis, client.store.keys, {"trace": str(trace)}
     client.pause_queue("default")
-    first = client.submit("life.once", params).task_id
+    first = client.submit("life.once", params, owner="ann").task_id
     waiting = [client.submit("life.once", params, depends_on=[first]).task_id for _ in range(10)]
     redis.zadd(keys.dependents(first), {member: -number for number, member in enumerate(MEMBERS)})
     client.resume_queue("default")
@@ -95,4 +97,5 @@ def tidy_up(client: Client) -> None:
     for state in STORED:
         redis.zrem(keys.state(state), *MEMBERS)
     redis.zrem(keys.settling, *MEMBERS)
+    redis.zrem(keys.owned("ann"), *MEMBERS)
     redis.delete(keys.quarantine)

@@ -6,6 +6,7 @@ The clocks here are ten times as fast as those of production, so a minute is six
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audit import audit
@@ -56,7 +57,7 @@ def store(redis: Redis) -> Store:
     return Store(redis, Settings(lease=600.0))
 
 
-def submit(store: Store, name: str, **wishes: int) -> None:
+def submit(store: Store, name: str, **wishes: Any) -> None:
     """Accept a task that has a queue for itself."""
     store.submit(Submission(name, TYPE, name, Policy(backoff_base=10**9, backoff_cap=10**9), "{}", "f", **wishes))
 
@@ -85,6 +86,7 @@ def losses(store: Store) -> dict[str, Callable[[], object]]:
     redis, keys = store.redis, store.keys
     for name in ("queued", "unlisted", "unticketed", "unqueued", "emptied"):
         submit(store, name)
+    submit(store, "unowned", owner="ann")
     submit(store, "scheduled", delay=10**7)
     for name in ("running", "undated", "abandoned", "leaseless"):
         run(store, name)
@@ -102,6 +104,7 @@ def losses(store: Store) -> dict[str, Callable[[], object]]:
         "queued": lambda: redis.zrem(keys.state(State.PENDING), "queued"),
         "unlisted": lambda: redis.zrem(keys.pending("unlisted"), "unlisted"),
         "unticketed": lambda: redis.lrem(keys.rq_queue("unticketed"), 0, "unticketed"),
+        "unowned": lambda: redis.delete(keys.owned("ann")),
         "unqueued": lambda: redis.hdel(keys.queues, "unqueued"),
         "emptied": lambda: redis.delete(keys.rq_job("emptied")),
         "scheduled": lambda: redis.zrem(keys.due, "scheduled"),

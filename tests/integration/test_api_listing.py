@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from flask.testing import FlaskClient
@@ -47,15 +48,29 @@ def test_what_stays_where_it_is_comes_exactly_once(
     assert sorted(times, reverse=True) == times
 
 
-def test_a_rare_owner_is_found_page_by_page(web: FlaskClient, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_with_few_tasks_has_them_on_the_first_page(web: FlaskClient, client: Client) -> None:
+    """However many others there are: his come from an index, and the page says that it is the last."""
+    owner, mine = "Ann: [*] ü", []
+    for number in range(300):
+        submitted(client, owner="bob" if number % 2 else None)
+        if number % 30 == 0:
+            mine.append(submitted(client, owner=owner))
+    (page,) = pages(web, f"/api/tasks?owner={quote(owner)}&limit=10")
+    assert mine[::-1] == [task["id"] for task in page]
+
+
+def test_what_is_rare_is_found_page_by_page(
+    web: FlaskClient, client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A page looks at so many records and no more; who finds few on it, or none, goes on with its Link."""
+    publish(store, "work", "rare")
     monkeypatch.setattr(listing, "SCAN_LIMIT", 40)
     monkeypatch.setattr(listing, "SCAN_TOGETHER", 20)
-    rare = [submitted(client, owner="ann")]
+    rare = [submitted(client, type="rare")]
     for _ in range(200):
         submitted(client)
-    rare.append(submitted(client, owner="ann"))
-    found = list(pages(web, "/api/tasks?owner=ann&limit=10"))
+    rare.append(submitted(client, type="rare"))
+    found = list(pages(web, "/api/tasks?type=rare&limit=10"))
     assert [rare[1]] == [task["id"] for task in found[0]]
     assert [] in found
     assert 6 == len(found)

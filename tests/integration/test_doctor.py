@@ -27,6 +27,7 @@ from helpers import run_command
 from redis import Redis
 from scripts.seeding import BY_PERSON, BY_WATCHDOG, ID, QUEUE, TYPE, Scene, claimed, park, put, scene, submission
 from scripts.test_audit import DAMAGE
+from scripts.test_poison import MEMBERS, MISSING, clear_poison, poison
 
 QUICK = {"GHOSTLESS_BEAT": "0.05", "GHOSTLESS_LEASE": "1.5", "GHOSTLESS_SWEEP": "0.1"}
 
@@ -152,6 +153,24 @@ def test_strays_in_indices_of_other_queues_and_types(stage: Scene, examine: Call
     assert all(problem.is_solved for problem in examine(BY_PERSON))
     assert [] == examine()
     assert [] == audit(redis, keys, [ID])
+
+
+def test_poison_in_an_owners_index(stage: Scene, examine: Callable[..., list[Problem]]) -> None:
+    """Whatever he is called: what is no task of his leaves it, what cannot be read is told, and his task stays."""
+    redis, keys = stage.redis, stage.keys
+    for owner in ("Ann: [*] ?", "a", "ghostless:task:x", "\u00e4" * 32, f"{ID} {ID}"):
+        stage.start_over()
+        put(stage, State.PENDING, owner=owner)
+        stage.store.submit(submission("t2"))
+        poison(stage, State.PENDING)
+        redis.zadd(keys.owned(owner), {"t2": 5, **{member: number for number, member in enumerate(MEMBERS)}})
+        examine(BY_PERSON)
+        left = {member.decode("utf-8", "replace") for member in MEMBERS if member not in MISSING}
+        assert left | {ID} == set(redis.zrange(keys.owned(owner), 0, -1))
+        clear_poison(stage)
+        examine(BY_PERSON)
+        assert [] == examine()
+        assert [] == audit(redis, keys, [ID, "t2"])
 
 
 def test_an_index_of_a_wrong_type_ends_only_its_own_part(stage: Scene, examine: Callable[..., list[Problem]]) -> None:

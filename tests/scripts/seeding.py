@@ -20,6 +20,8 @@ from redis.exceptions import ResponseError
 
 ID, QUEUE, TYPE, WORKER, TOKEN, NEXT_TOKEN = "t1", "q", "demo.add", "w1", "aa11", "bb22"
 OTHER_TYPE = "demo.sub"
+OWNER = "ann:[a-z]*"
+"""An owner's name is any printable text, and part of the name of an index."""
 DEPENDENCY = "dependency"
 CLAIM = Claim(WORKER, (QUEUE,), TOKEN, (TYPE,))
 PLAIN = PlainJob(QUEUE, "plain")
@@ -107,8 +109,8 @@ def scene(redis: Redis, settings: Settings = Settings()) -> Scene:  # noqa: B008
 
 
 def submission(task_id: str = ID, policy: Policy = PATIENT, **changes: Any) -> Submission:
-    """Return a small task."""
-    return replace(Submission(task_id, TYPE, QUEUE, policy, '{"a":1}', "fingerprint"), **changes)
+    """Return a small task, which has an owner unless told otherwise."""
+    return replace(Submission(task_id, TYPE, QUEUE, policy, '{"a":1}', "fingerprint", owner=OWNER), **changes)
 
 
 def wish(worker_id: str, token: str, *types: str, queues: tuple[str, ...] = (QUEUE,)) -> Claim:

@@ -14,7 +14,7 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.keys import CALLBACKS
 from ghostless.statemachine import STORED, State
 from redis import Redis
-from scripts.seeding import ID, QUEUE, Scene, park, put, scene, submission
+from scripts.seeding import ID, OWNER, QUEUE, Scene, park, put, scene, submission
 
 
 @pytest.mark.parametrize("state", STORED)
@@ -92,6 +92,30 @@ DAMAGE: list[tuple[str, State, Callable[[Scene], object], str]] = [
         State.PENDING,
         lambda s: s.redis.zadd(s.keys.state("PENDING"), {ID: 1}),
         "b: t1 has the score 1.0",
+    ),
+    (
+        "not in its owner's index",
+        State.PROCESSING,
+        lambda s: s.redis.delete(s.keys.owned(OWNER)),
+        f"b: t1 is PROCESSING and not in ghostless:owned:{OWNER}",
+    ),
+    (
+        "in another owner's index",
+        State.PAUSED,
+        lambda s: s.redis.zadd(s.keys.owned("Ann Lee"), {ID: 1}),
+        "b: t1 is PAUSED and yet in ghostless:owned:Ann Lee",
+    ),
+    (
+        "a wrong score in its owner's index",
+        State.SUCCESS,
+        lambda s: s.redis.zadd(s.keys.owned(OWNER), {ID: 1}),
+        "b: t1 has the score 1.0",
+    ),
+    (
+        "an owner's task that is none",
+        State.PENDING,
+        lambda s: s.redis.zadd(s.keys.owned("Ann: [*] ?"), {"gone": 1}),
+        "c: ghostless:owned:Ann: [*] ? lists 'gone', which is no task",
     ),
     (
         "no ticket",

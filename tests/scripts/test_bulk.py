@@ -16,7 +16,7 @@ from ghostless.statemachine import STORED, TABLE, Event, Reason, State
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
-from scripts.seeding import PATIENT, QUEUE, TYPE, Scene, ending, scene, submission
+from scripts.seeding import OWNER, PATIENT, QUEUE, TYPE, Scene, ending, scene, submission
 from scripts.snapshot import difference, snapshot
 
 TYPES, QUEUES, OWNERS = ("demo.add", "demo.sub"), ("q", "q2"), ("ann", "")
@@ -165,7 +165,8 @@ def submit_some(stage: Scene, number: int, **changes: object) -> list[str]:
     for index, task_id in enumerate(ids):
         stage.store.submit(submission(task_id, **changes))
         stage.redis.hset(stage.keys.task(task_id), "entered_at", 1000 + index)
-        for name in (stage.keys.state(State.PENDING), stage.keys.pending(QUEUE)):
+        owned = stage.keys.owned(str(changes.get("owner", OWNER)))
+        for name in (stage.keys.state(State.PENDING), stage.keys.pending(QUEUE), owned):
             stage.redis.zadd(name, {task_id: 1000 + index})
     return ids
 

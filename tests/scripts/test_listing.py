@@ -1,33 +1,40 @@
 """Listings: every task once, however many share a moment, and however the database changes meanwhile."""
 
+import random
 from collections.abc import Iterator
+from itertools import takewhile
 
 import pytest
+from audit import audit
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import InvalidTask
 from ghostless.jobs.listing import PAGE_LIMIT, Filter
+from ghostless.jobs.messages import Claimed
 from ghostless.jobs.model import Task
 from ghostless.jobs.reads import Damaged
-from ghostless.statemachine import State
+from ghostless.statemachine import STORED, Event, State
 from redis import Redis
-from scripts.seeding import Scene, SpiedStore, submission
+from scripts.seeding import ID, Scene, SpiedStore, claimed, finish, scene, submission, wish
 
 NUMBER, TOGETHER = 1_000, 250
+OF_ANN = {f"t{number:04}" for number in (0, 3, 499, 500, 999)}
 
 
 @pytest.fixture
 def stage(redis: Redis) -> Scene:
-    """A thousand tasks, of which each 250 entered their state in the same millisecond."""
+    """A thousand tasks, of which each 250 entered their state in the same millisecond; five have an owner."""
     stage = Scene(redis, SpiedStore(redis))
     ids = [f"t{number:04}" for number in range(NUMBER)]
     for start in range(0, NUMBER, 100):
-        stage.store.submit_many([submission(task_id) for task_id in ids[start : start + 100]])
+        some = ids[start : start + 100]
+        stage.store.submit_many([submission(task_id, owner="ann" if task_id in OF_ANN else "") for task_id in some])
     scores = {task_id: 1_000_000 + number // TOGETHER for number, task_id in enumerate(ids)}
     with redis.pipeline() as pipeline:
         for task_id, score in scores.items():
             pipeline.hset(stage.keys.task(task_id), "entered_at", score)
         pipeline.zadd(stage.keys.state(State.PENDING), scores)
         pipeline.zadd(stage.keys.pending("q"), scores)
+        pipeline.zadd(stage.keys.owned("ann"), {task_id: scores[task_id] for task_id in OF_ANN})
         pipeline.execute()
     return stage
 
@@ -108,10 +115,84 @@ def test_states_are_merged_by_time(redis: Redis, client: Client) -> None:
 )
 def test_a_filter_finds_what_fits_however_rare(stage: Scene, client: Client, wanted: Filter, number: int) -> None:
     """Five tasks of an owner among a thousand are found by following the cursor, each once."""
-    for owned in (0, 3, 499, 500, 999):
-        stage.redis.hset(stage.keys.task(f"t{owned:04}"), "owner", "ann")
     tasks = [task for page in pages(client, wanted, 20) for task in page]
     assert number == len(tasks) == len({task.id for task in tasks})
+
+
+def test_an_owners_tasks_are_found_without_a_look_at_others(stage: Scene, client: Client) -> None:
+    """However rare he is: all are on one page, and a filter on top looks at his tasks only."""
+    stage.redis.config_resetstat()
+    assert [sorted(OF_ANN, reverse=True)] == [[task.id for task in page] for page in pages(client, Filter(owner="ann"))]
+    assert "cmdstat_hmget" not in stage.redis.info("commandstats")
+    assert [len(OF_ANN)] == [len(page) for page in pages(client, Filter(owner="ann", type="demo.add"))]
+    assert len(OF_ANN) == stage.redis.info("commandstats")["cmdstat_hmget"]["calls"]
+
+
+def test_an_owners_listing_shows_nobody_elses_task(stage: Scene, client: Client) -> None:
+    """Whatever stands in the index: the record says whose a task is, and of a damaged one nobody can."""
+    stage.redis.zadd(stage.keys.owned("ann"), {"t0001": 2e12, "t0002": 2e12, "gone": 2e12})
+    stage.redis.hset(stage.keys.task("t0002"), "attempt", "one")
+    found = [task.id for page in pages(client, Filter(owner="ann"), 2) for task in page]
+    assert sorted(OF_ANN, reverse=True) == found
+
+
+OWNERS = ("", "ann", "Ann Lee", "a:*", "PENDING", "ä" * 32)
+
+
+def _live(stage: Scene, rng: random.Random) -> None:
+    """Let something happen to some task."""
+    task_id = f"t{rng.randrange(20)}"
+    move = rng.choice(("submit", "cancel", "pause", "resume", "retry", "run", "purge"))
+    if move == "submit":
+        stage.store.submit(submission(f"t{rng.randrange(20)}", owner=rng.choice(OWNERS), delay=rng.choice((0, 60_000))))
+    elif move == "run":
+        claim = stage.store.claim(wish("w", f"{rng.getrandbits(32):08x}"))
+        if isinstance(claim, Claimed) and rng.random() < 0.7:
+            stage.held = claim.held
+            finish(stage, rng.choice((Event.COMPLETE, Event.FAIL)))
+    elif move == "purge":
+        stage.redis.zadd(stage.keys.retention, {task_id: 0}, xx=True)
+        stage.store.purge()
+    elif stage.redis.exists(stage.keys.task(task_id)):
+        getattr(stage.store, move)(task_id, "tester")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_owners_listing_is_the_filter_of_all(redis: Redis, client: Client, seed: int) -> None:
+    """Whatever happened to the tasks of many owners: each one's listing is what a look at all tasks finds of his."""
+    stage, rng = scene(redis), random.Random(seed)
+    for _ in range(100):
+        _live(stage, rng)
+    tasks = [task for page in pages(client) for task in page]
+    assert len({task.owner for task in tasks}) > 2
+    for owner in OWNERS[1:]:
+        for state in (None, *STORED):
+            expected = [task.id for task in tasks if task.owner == owner and state in (None, task.state)]
+            found = [task.id for page in pages(client, Filter(state, owner=owner), 3) for task in page]
+            assert expected == found, (owner, state)
+    assert [] == audit(redis, stage.keys)
+
+
+def test_tasks_without_an_owner_pay_nothing(redis: Redis) -> None:
+    """No command of theirs names an index of owners; with an owner a move is one entry written, and its type asked."""
+    stage = scene(redis)
+    stage.store.submit(submission(owner=""))
+    assert [] == _named(stage, stage.keys.owned(""))
+    stage.start_over()
+    stage.store.submit(submission(owner="ann"))
+    name = stage.keys.owned("ann")
+    assert [f"TYPE {name}", f"ZADD {name}"] * 3 == _named(stage, name)
+
+
+def _named(stage: Scene, name: str) -> list[str]:
+    """Run the task and retry it; return the commands that named a key that begins so, with the key."""
+    with stage.redis.monitor() as monitor:
+        stage.held = claimed(stage.store).held
+        finish(stage, Event.FAIL, retryable=False)
+        stage.store.retry(ID, "tester")
+        stage.redis.echo("that was it")
+        lines = takewhile(lambda line: not line.startswith("ECHO"), (seen["command"] for seen in monitor.listen()))
+        return [" ".join(words) for words in (line.split()[:2] for line in lines) if words[-1].startswith(name)]
 
 
 def test_damaged_records_are_shown_and_hide_nobody(stage: Scene, client: Client) -> None:

@@ -10,6 +10,7 @@ from redis import Redis
 from scripts.seeding import (
     ID,
     OTHER_TYPE,
+    OWNER,
     QUEUE,
     TYPE,
     Scene,
@@ -39,7 +40,7 @@ def submit_at_times(stage: Scene, types: dict[str, str]) -> list[str]:
     for number, (task_id, task_type) in enumerate(types.items(), start=1):
         submit(stage, task_id, task_type=task_type)
         stage.redis.hset(stage.keys.task(task_id), "entered_at", number)
-        for index in (stage.keys.state(State.PENDING), stage.keys.pending(QUEUE)):
+        for index in (stage.keys.state(State.PENDING), stage.keys.pending(QUEUE), stage.keys.owned(OWNER)):
             stage.redis.zadd(index, {task_id: number})
     return list(types)
 

@@ -17,6 +17,7 @@ from scripts.seeding import (
     BY_WATCHDOG,
     BY_WORKER,
     OTHER_TYPE,
+    OWNER,
     QUEUE,
     TYPE,
     Scene,
@@ -273,8 +274,8 @@ def test_poison_in_the_indices_of_states_hides_no_good_task(redis: Redis) -> Non
     held = claimed(stage.store, wish("w1", "01")).held
     poison(stage, State.PROCESSING)
     scores = [float("inf"), float("-inf"), -1, 1e300] * len(MEMBERS)
-    for state in STORED:
-        redis.zadd(stage.keys.state(state), dict(zip(MEMBERS, scores, strict=False)))
+    for index in (*map(stage.keys.state, STORED), stage.keys.owned(OWNER)):
+        redis.zadd(index, dict(zip(MEMBERS, scores, strict=False)))
     redis.zadd(stage.keys.deadlines, {held.task_id: float("inf")})
     client = Client(Settings(), redis)
     for state in (State.PENDING, State.PROCESSING):
@@ -287,6 +288,7 @@ def test_poison_in_the_indices_of_states_hides_no_good_task(redis: Redis) -> Non
         seen += len(page.tasks)
         page = client.list(Filter(state=State.PENDING), limit=7, cursor=page.cursor)
     assert seen + len(page.tasks) >= GOOD - 1
+    assert sorted(ids) == sorted(task.id for task in client.list(Filter(owner=OWNER), limit=100).tasks)
     assert {held.task_id: 1} == client.reads.held_by("w1")
     assert "runs attempt 1" in client.explain(held.task_id).why
     redis.delete(stage.keys.heartbeat(held.task_id))

@@ -13,6 +13,7 @@ from scripts.seeding import (
     BY_WATCHDOG,
     DEPENDENCY,
     ID,
+    OWNER,
     QUEUE,
     TYPE,
     Scene,
@@ -33,7 +34,11 @@ PARKING = f"{QUEUE}:{TYPE}"
 def demanded(stage: Scene, state: State) -> dict[str, Damage]:
     """Return how to lose each single entry that a state demands, by a name."""
     redis, keys = stage.redis, stage.keys
-    losses: dict[str, Damage] = {"state": lambda s: redis.zrem(keys.state(state), ID)}
+    losses: dict[str, Damage] = {
+        "state": lambda s: redis.zrem(keys.state(state), ID),
+        "owned": lambda s: redis.zrem(keys.owned(OWNER), ID),
+        "score of owned": lambda s: redis.zadd(keys.owned(OWNER), {ID: 5}),
+    }
     if state is State.PENDING:
         losses["pending"] = lambda s: redis.zrem(keys.pending(QUEUE), ID)
         losses["queues"] = lambda s: redis.hdel(keys.queues, QUEUE)
@@ -185,6 +190,7 @@ def test_what_a_sweep_put_off_is_no_damage(redis: Redis, index: str) -> None:
     else:
         redis.hset(stage.keys.task(ID), "entered_at", 5)
         redis.zadd(stage.keys.state(State.SUCCESS), {ID: 5})
+        redis.zadd(stage.keys.owned(OWNER), {ID: 5})
         redis.hset(stage.keys.task(ID), "policy", "1,1,1,1,1,1,1000")
     redis.zadd(getattr(stage.keys, index), {ID: stage.now() + 9_000})
     assert () == Upkeep(stage.store).compare([ID], actor=BY_PERSON).findings
@@ -377,6 +383,20 @@ def test_one_patrol_goes_over_all_tasks(redis: Redis) -> None:
         moved, steps = moved + Upkeep(stage.store).patrol(f"watchdog:{steps}").moved, steps + 1
     assert 400 == moved
     assert [] == audit(redis, stage.keys, ids)
+
+
+def test_tasks_from_before_there_was_an_index_of_owners_come_into_it(redis: Redis) -> None:
+    """The watchdogs add them from the records, in their order."""
+    stage = scene(redis)
+    stage.store.submit_many([submission(f"t{number}") for number in range(30)])
+    index = stage.keys.owned(OWNER)
+    whole = redis.zrange(index, 0, -1, withscores=True)
+    redis.delete(index)
+    while not redis.exists(index) or redis.zcard(index) < 30:
+        redis.hdel(stage.keys.patrol, "at")
+        Upkeep(stage.store).patrol(BY_WATCHDOG)
+    assert whole == redis.zrange(index, 0, -1, withscores=True)
+    assert [] == audit(redis, stage.keys)
 
 
 def test_a_patrol_is_not_led_astray_by_its_own_trace(redis: Redis) -> None:

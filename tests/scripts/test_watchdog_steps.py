@@ -12,6 +12,7 @@ from ghostless.statemachine import FINAL, RUNNING, Event, Policy, State
 from redis import Redis
 from scripts.seeding import (
     ID,
+    OWNER,
     QUEUE,
     TYPE,
     Scene,
@@ -296,6 +297,7 @@ def test_lost_tickets_come_back_in_their_order(redis: Redis) -> None:
         redis.hset(stage.keys.task(task_id), mapping={"unticketed_at": 1, "entered_at": 1_000 + number})
         redis.zadd(stage.keys.pending(QUEUE), {task_id: 1_000 + number})
         redis.zadd(stage.keys.state(State.PENDING), {task_id: 1_000 + number})
+        redis.zadd(stage.keys.owned(OWNER), {task_id: 1_000 + number})
     redis.delete(stage.keys.rq_queue(QUEUE))
     assert 10 == stage.store.requeue("watchdog", QUEUE).moved
     assert ids == stage.queue

@@ -28,6 +28,9 @@ PICTURES = {
 SHOWN = 100
 """Artifacts that one answer lists at most."""
 
+CLOCKS = 10.0
+"""Seconds by which the clock that dates a file may be behind that of Redis."""
+
 routes = Blueprint("artifacts", __name__, url_prefix="/api/tasks/<given_id>/artifacts")
 
 
@@ -38,8 +41,9 @@ def artifacts(given_id: str) -> ResponseReturnValue:
 
     Empty where the server does not share the folder of the workers (`GHOSTLESS_ARTIFACTS`).
     """
-    folder = _folder(_task(given_id))
-    files = sorted(path for path in folder.iterdir() if _is_shown(path)) if folder.is_dir() else []
+    task = _task(given_id)
+    folder = _folder(task)
+    files = sorted(path for path in folder.iterdir() if _is_shown(path, task)) if _is_own(folder) else []
     return jsonify(task=given_id, artifacts=[_view(path) for path in files[:SHOWN]])
 
 
@@ -47,9 +51,10 @@ def artifacts(given_id: str) -> ResponseReturnValue:
 @operation(Scope.READ, answers={200: Answer("application/octet-stream", (), "The file, or a picture.")})
 def artifact(given_id: str, file_name: str) -> ResponseReturnValue:
     """Return the bytes of one artifact: pictures to be shown, everything else to be saved."""
-    folder = _folder(_task(given_id))
+    task = _task(given_id)
+    folder = _folder(task)
     path = folder / file_name
-    if not _is_name(file_name) or not _is_shown(path):
+    if not (_is_own(folder) and _is_name(file_name) and _is_shown(path, task)):
         raise Refusal(
             404, "artifact-not-found", "No such artifact", f"{file_name[:100]!r} is not among what the task kept"
         )
@@ -69,9 +74,19 @@ def _is_name(name: str) -> bool:
     return FILE_NAME.fullmatch(name) is not None and is_text(name, FILE_NAME_LIMIT)
 
 
-def _is_shown(path: Path) -> bool:
+def _is_own(folder: Path) -> bool:
+    return folder.is_dir() and not folder.is_symlink()  # a link could lead to another task's, or anywhere
+
+
+def _is_shown(path: Path, task: Task) -> bool:
     # A name with a leading dot is a part that is still being written; a link could lead anywhere.
-    return not path.name.startswith(".") and path.is_file() and not path.is_symlink()
+    is_file = not path.name.startswith(".") and path.is_file() and not path.is_symlink()
+    return is_file and _is_of(path, task)
+
+
+def _is_of(path: Path, task: Task) -> bool:
+    """Tell whether a file was kept since the task was submitted: before that its id may have been somebody else's."""
+    return path.stat().st_mtime >= task.submitted_at / 1000 - CLOCKS
 
 
 def _is_picture(path: Path) -> bool:

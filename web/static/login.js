@@ -4,11 +4,11 @@ const form = document.getElementById("login");
 const fault = document.getElementById("fault");
 const base = document.body.dataset.base;
 
-/** Where to go afterwards: a path of this server, and nothing else. */
+/** Where to go afterwards: an address of this server, and whole, since a path alone may begin like another host's. */
 function destination() {
   const next = new URLSearchParams(location.search).get("next") || `${base}/docs`;
   const target = URL.canParse(next, location.origin) ? new URL(next, location.origin) : null;
-  return target?.origin === location.origin ? target.pathname + target.search + target.hash : `${base}/docs`;
+  return target?.origin === location.origin ? target.href : `${base}/docs`;
 }
 
 async function signIn(token) {

@@ -12,8 +12,10 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.store import Store
 from ghostless.jobs.tokens import Scope
+from ghostless.web import sse
+from ghostless.web.cursors import Cursor
 from redis import Redis
-from web_tools import end_retention, publish, submitted
+from web_tools import EventStream, end_retention, in_process, publish, submitted
 
 
 @pytest.fixture
@@ -88,3 +90,69 @@ def test_a_folder_of_artifacts_that_is_a_link_is_not_followed(
     web = app.test_client()
     assert [] == web.get(f"/api/tasks/{task_id}/artifacts", headers=ann).get_json()["artifacts"]
     assert 404 == web.get(f"/api/tasks/{task_id}/artifacts/ann.txt", headers=ann).status_code
+
+
+# When others' tasks move
+
+
+def sign_of_life(stream: EventStream) -> str:
+    """Return the place in the next block that carries nothing else."""
+    while not (line := stream.response.readline().decode()).startswith("id: "):
+        pass
+    return line.removeprefix("id: ").rstrip("\n")
+
+
+def test_a_page_of_a_listing_does_not_change_with_others_moves(app: Flask, client: Client, ann: dict[str, str]) -> None:
+    """Neither its ETag, nor anything that can be read in its cursors, which look different each time."""
+    submitted(client, owner="ann", id="anns")
+    web, answers = app.test_client(), []
+    for number in range(4):
+        answers.append(web.get("/api/tasks?limit=1", headers=ann))
+        submitted(client, owner="bob", id=f"bobs-{number}")
+    assert 1 == len({answer.headers["ETag"] for answer in answers})
+    cursors = {answer.get_json()["last_event_id"] for answer in answers}
+    assert 4 == len(cursors)
+    assert {None} == {Cursor.parse(cursor) for cursor in cursors}
+    assert 1 == len({len(cursor) for cursor in cursors})
+
+
+def test_places_of_a_stream_tell_nothing_and_from_each_it_goes_on(
+    app: Flask, client: Client, ann: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the moves of one's own tasks have places that can be read; signs of life do not."""
+    monkeypatch.setattr(sse, "HEARTBEAT", 0.02)
+    submitted(client, owner="bob", id="bobs")
+    listed = app.test_client().get("/api/tasks", headers=ann).get_json()["last_event_id"]
+    with in_process(app) as served:
+        url = f"{served.url}/api/events"
+        with EventStream(url, listed, headers=ann) as stream:
+            for number in range(3):
+                submitted(client, owner="ann", id=f"anns-{number}")
+                submitted(client, owner="bob", id=f"bobs-{number}")
+            whole = stream.take("task", 3)
+            ids = [*stream.ids, sign_of_life(stream), sign_of_life(stream)]
+        assert [f"anns-{number}" for number in range(3)] == [move.data["id"] for move in whole]
+        own = {client.get(f"anns-{number}").cursor for number in range(3)}
+        assert own == {cursor.partition(".")[2] for cursor in ids if Cursor.parse(cursor)}
+        assert len(ids) == len(set(ids)) > 3
+        for cursor in ids:
+            seen = ids.index(cursor)
+            after = [move for move in whole if ids.index(move.id) > seen]
+            with EventStream(url, cursor, headers=ann) as rest:
+                assert after == rest.take("task", len(after))
+
+
+def test_made_up_places_are_all_answered_alike(
+    app: Flask, client: Client, redis: Redis, keys: Keys, ann: dict[str, str]
+) -> None:
+    """Of an entry of another owner, before one, and beyond all: else one could search for the newest."""
+    submitted(client, owner="ann", id="anns")
+    submitted(client, owner="bob", id="bobs")
+    epoch, (moved_at, number) = client.reads.epoch(), client.get("bobs").cursor.split("-")
+    old = app.test_client().get("/api/tasks", headers=ann).get_json()["last_event_id"]
+    redis.delete(keys.signing_key)
+    places = [f"{epoch}.{int(moved_at) + ms}-{number}" for ms in (-1, 0, 1, 10**6)]
+    with in_process(create_app(client=client, require_tokens=True)) as served:
+        for cursor in (*places, old, "x"):
+            with EventStream(f"{served.url}/api/events", cursor, headers=ann) as stream:
+                assert ["unreadable"] == [reset.data["reason"] for reset in stream.take("reset")], cursor

@@ -49,7 +49,8 @@ def refuse_strangers() -> None:
         return
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     # Browsers leave Sec-Fetch-Site out on plain HTTP beyond localhost; there the Origin must do.
-    own = site in _OWN_PAGES if site is not None else origin is None or origin.partition("://")[2] == request.host
+    here = f"{request.scheme}://{request.host}"
+    own = site in _OWN_PAGES if site is not None else origin in (None, here)
     if not own:
         raise Refusal(403, "cross-site", "Not from here", "A page of another site cannot change anything here.")
 

@@ -9,6 +9,7 @@ import pytest
 from flask import Flask
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
+from ghostless.jobs.errors import InvalidTask
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.store import Store
 from ghostless.jobs.tokens import Scope
@@ -156,3 +157,17 @@ def test_made_up_places_are_all_answered_alike(
         for cursor in (*places, old, "x"):
             with EventStream(f"{served.url}/api/events", cursor, headers=ann) as stream:
                 assert ["unreadable"] == [reset.data["reason"] for reset in stream.take("reset")], cursor
+
+
+# What others' tasks are waited for
+
+
+def test_a_task_depends_on_none_of_another_owner(client: Client, store: Store) -> None:
+    """Else its owner is told of that one, by whomever it was submitted; what is nobody's is for all."""
+    publish(store)
+    for owner in ("ann", "bob", None):
+        submitted(client, owner=owner, id=f"of-{owner}")
+    with pytest.raises(InvalidTask, match="'of-bob', or it is another owner's"):
+        submitted(client, owner="ann", depends_on=["of-ann", "of-bob"])
+    assert submitted(client, owner="ann", depends_on=["of-ann", "of-None"])
+    assert submitted(client, depends_on=["of-ann", "of-bob"])

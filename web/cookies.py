@@ -65,7 +65,7 @@ def _renew_session(response: Response) -> Response:
 
 
 def _name(asked: Request) -> str:
-    # With the prefix a browser takes it only as it is set here, from no other host of the domain and from no plain HTTP.
+    # With the prefix a browser takes it only as it is set here: from no other host, and not by plain HTTP.
     return SESSION_COOKIE if is_local(asked.host) else f"__Host-{SESSION_COOKIE}"
 
 

@@ -13,12 +13,13 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _OWN_PAGES = frozenset({"same-origin", "none"})
 
-_HEADERS = {
+HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+"""Of every answer."""
 
 
 def install(app: Flask, *, local_only: bool) -> None:
@@ -64,6 +65,6 @@ def refuse_other_bodies() -> None:
 
 def add_headers(response: Response) -> Response:
     """Give every answer its security headers; a route that set one keeps its own."""
-    for name, value in _HEADERS.items():
+    for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     return response

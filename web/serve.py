@@ -25,6 +25,7 @@ from .hosts import is_loopback
 from .hub import Hub
 from .limits import Limits, raise_file_limit
 from .patience import TimedBody
+from .raw_errors import ProblemErrors
 from .redaction import redact
 
 STOP_POLL = 0.25
@@ -113,7 +114,7 @@ class Master(Arbiter):
         super().signal(signal.SIGQUIT if hurries else sig, frame)
 
 
-class StreamWorker(GeventWorker):
+class StreamWorker(ProblemErrors, GeventWorker):
     """A worker that keeps no idle connection when it stops, or when places become few."""
 
     _open = 0

@@ -22,7 +22,7 @@ def stream_token(body: StreamTokenBody) -> ResponseReturnValue:
     """Return a token that is good for one stream and the tasks in it, for some minutes; asked again, a fresh one.
 
     It reads only: `/api/events`, and of a task `/api/tasks/{id}`, its `/events` and its `/history`. It may be used more
-    than once, and may stand in the address of events as `token`. It ends at `expires_at` (ms), or with the token behind.
+    than once, and stand in the address of events as `token`. It ends at `expires_at` (ms), or with the token behind.
     """
     watch = watch_seen(Watch(frozenset(body.task), body.owner, body.type, body.queue), partly=True)
     text, expires = credentials.stream_token(desk().keyring, caller().credential.token, watch, body.ttl)

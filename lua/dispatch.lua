@@ -10,8 +10,8 @@
 -- returns the time in ms, what was wrong with others, then for each delivery its host, its task and id, its record
 -- appends nothing
 
-local receivers, limit, lease, share, owners_share = KEYS[1], unpack(ARGV, 1, 4)
-limit, lease, share, owners_share = tonumber(limit), tonumber(lease), tonumber(share), tonumber(owners_share)
+local receivers, limit, lease = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
+local share, owners_share = tonumber(ARGV[3]), tonumber(ARGV[4])
 local to_host, of_owner = cjson.decode(ARGV[5]), cjson.decode(ARGV[6])
 
 local HOSTS_AT_MOST = 100 -- looked at in one call: more than there can be hosts that have their share

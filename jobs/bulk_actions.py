@@ -24,8 +24,14 @@ KEPT_FOR: Final = 7 * 86_400_000
 LISTED: Final = 1000
 """Bulk actions that can be listed: the newest."""
 
-RUNNING: Final = 100
+RUNNING: Final = 1000
 """Bulk actions that may run at a time."""
+
+OWNERS_RUNNING: Final = 10
+"""Those of them that may be bound to one owner."""
+
+OWNERS_LISTED: Final = 100
+"""Those of the listed ones that may be bound to one owner: the newest of his."""
 
 LOOKS: Final = 500
 """Tasks that one call looks at, most of which the filter may pass over."""
@@ -83,12 +89,13 @@ class BulkActions:
         """
         wish = request.checked()
         bulk_id = wish.id_of_key() or new_id()
-        arguments = (wish.fingerprint, RUNNING, LISTED, wish.pack(actor), *wish.filter.ids)
+        bounds = (RUNNING, LISTED, OWNERS_RUNNING, OWNERS_LISTED)
+        arguments = (wish.fingerprint, *bounds, wish.pack(actor), *wish.filter.ids)
         word = self._scripts.call("begin_bulk", [self.keys.bulk(bulk_id)], arguments)[0]
         if word == "conflict":
             raise BulkActionConflict(bulk_id, wish.idempotency_key or "")
         if word == "refused":
-            raise TooManyBulkActions(RUNNING)
+            raise TooManyBulkActions(OWNERS_RUNNING if wish.bound_to else RUNNING)
         return Begun(bulk_id, word == "moved")
 
     def work_off(self) -> Swept:

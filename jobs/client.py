@@ -249,7 +249,8 @@ class Client:
 
 def _accepted(submission: Submission, answer: Answer) -> Submitted:
     if answer.word == "unknown":
-        raise InvalidTask([Fault("depends_on", f"no task has the id {task_id!r}") for task_id in answer.unknown])
+        whom = "" if submission.confined or not submission.owner else ", or it is another owner's"
+        raise InvalidTask([Fault("depends_on", f"no task has the id {one!r}{whom}") for one in answer.unknown])
     if answer.word == "unserved":
         raise InvalidTask([Fault("callback_url", UNSERVED)])
     if answer.word in ("conflict", "purged"):

@@ -23,8 +23,8 @@ from .posting import NotPosted, Poster, Reply
 from .receivers import ReceiverRefused
 from .settings import Settings
 
-PLACES: Final = 16
-"""Deliveries under way at a time."""
+PLACES: Final = 64
+"""Deliveries under way at a time: those of several owners, should all of their hosts hang."""
 
 LOOK: Final = 1.0
 """Seconds between two looks at what is due."""
@@ -44,7 +44,7 @@ class Deliverer:
     def __init__(self, client: Client, poster: Poster, stop: threading.Event) -> None:
         self._client, self._poster, self._stop = client, poster, stop
         self._secrets = [Webhook(secret) for secret in client.settings.callback_secret]
-        self._under_way: dict[Future[None], str] = {}  # to which host
+        self._under_way: dict[Future[None], Delivery] = {}
 
     @classmethod
     def of(cls, settings: Settings, stop: threading.Event) -> "Deliverer":
@@ -68,14 +68,19 @@ class Deliverer:
 
     def step(self, pool: ThreadPoolExecutor) -> None:
         """Begin with what is due and has a place; else wait a moment. Raises GhostlessError."""
-        self._under_way = {future: host for future, host in self._under_way.items() if not future.done()}
+        self._under_way = {future: each for future, each in self._under_way.items() if not future.done()}
         free = PLACES - len(self._under_way)
-        for taken in self._client.deliveries.take(free, Counter(self._under_way.values())) if free else ():
-            self._under_way[pool.submit(self._deliver, taken)] = taken.delivery.receiver.host
+        for taken in self._take(free) if free else ():
+            self._under_way[pool.submit(self._deliver, taken)] = taken.delivery
         if self._under_way:
             wait(self._under_way, LOOK, FIRST_COMPLETED)
         else:
             self._stop.wait(LOOK)
+
+    def _take(self, free: int) -> list[Taken]:
+        under_way = self._under_way.values()
+        hosts, owners = (each.receiver.host for each in under_way), (each.entry.owner for each in under_way)
+        return self._client.deliveries.take(free, Counter(hosts), Counter(owners))
 
     # One delivery
 

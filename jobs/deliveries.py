@@ -4,6 +4,7 @@ A record is written by compare-and-set: of two who tried the same delivery, sinc
 notes what came of it.
 """
 
+import json
 import logging
 import re
 import time
@@ -32,8 +33,14 @@ SHARE: Final = 4
 KEPT: Final = 50
 """Deliveries of one task that are kept, the newest; beyond them only those that wait. An operator's retry adds one."""
 
+OWNERS_SHARE: Final = 16
+"""Deliveries of one owner at a time, for one listener; those of nobody's tasks count as one owner's."""
+
 LATE: Final = 60_000
 """How long a host waits for its turn, in ms, when nobody seems to deliver."""
+
+NONE: Final[Mapping[str, int]] = {}
+"""Where nothing is under way."""
 
 log = logging.getLogger("ghostless.listener")
 
@@ -102,11 +109,13 @@ class Deliveries:
         if url is not None:
             self._revise("", Delivery(entry, url), 0)
 
-    def take(self, most: int, under_way: Mapping[str, int]) -> list[Taken]:
-        """Return deliveries to try now; `under_way` are those to each host by now."""
-        pairs = [part for host, number in under_way.items() for part in (host, number)]
+    def take(self, most: int, to_hosts: Mapping[str, int], of_owners: Mapping[str, int] = NONE) -> list[Taken]:
+        """Return deliveries to try now; under way are so many to each host and of each owner by now."""
+        under_way = json.dumps(to_hosts), json.dumps(of_owners)
         clock = time.monotonic()
-        reply = self._scripts.call("dispatch", [self._keys.due_receivers], (most, LEASE, SHARE, *pairs))
+        reply = self._scripts.call(
+            "dispatch", [self._keys.due_receivers], (most, LEASE, SHARE, OWNERS_SHARE, *under_way)
+        )
         now, problems, *rows = reply
         for problem in problems:
             log.error("%s", problem)

@@ -8,18 +8,21 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from .errors import GhostlessError
 from .receivers import Network, Receiver, look_up
 
+T = TypeVar("T")
+
 SECONDS: Final = 15.0
-"""How long a POST may take from the first step of the connection to the head of the answer, however it is spent."""
+"""How long a POST may take from the look-up of the host to the head of the answer, however it is spent."""
 
 CONNECTING: Final = 5.0
 """Seconds that one of several addresses of a host may take to connect to."""
@@ -50,11 +53,12 @@ class Poster:
 
     def post(self, receiver: Receiver, body: bytes, headers: Mapping[str, str]) -> Reply:
         """Send a body; its answer is not read beyond the head. Raises ReceiverRefused, NotPosted."""
-        try:
-            places = look_up(receiver, self._networks)
-        except OSError:
-            raise NotPosted("the name of its host was not found") from None
         until = time.monotonic() + SECONDS
+        try:
+            places = _in_time(lambda: look_up(receiver, self._networks), until)
+        except OSError as error:
+            is_late = isinstance(error, TimeoutError)
+            raise NotPosted(_reason(error, is_late=True) if is_late else "the name of its host was not found") from None
         try:
             with _connected(places, until) as plain, self._secured(plain, receiver) as sock, _ended_at(until, sock):
                 reply = self._exchange(receiver, sock, body, headers)
@@ -78,6 +82,23 @@ class Poster:
         connection.sock = sock
         connection.request("POST", receiver.target, body, {**headers, "Connection": "close"})
         return _read(connection.getresponse())
+
+
+def _in_time(call: Callable[[], T], until: float) -> T:
+    """Return what a call returns; one that cannot be broken off is left alone at a moment of the monotonic clock.
+
+    Raises TimeoutError, and what the call raises.
+    """
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except Exception as error:  # noqa: BLE001 - it is for whoever waits
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="look-up", daemon=True).start()
+    return outcome.result(max(0.0, until - time.monotonic()))
 
 
 def _read(answer: HTTPResponse) -> Reply:

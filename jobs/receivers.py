@@ -30,6 +30,12 @@ PUBLIC_PORTS: Final = frozenset({443, 8443})
 SETTING: Final = "GHOSTLESS_CALLBACK_NETWORKS"
 """Says where callbacks may go beside public addresses."""
 
+# Public by their form, and yet answered inside a cloud only, by the machine below: metadata, and keys with it.
+# https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
+_METADATA: Final[tuple[Network, ...]] = (
+    ip_network("168.63.129.16/32"),  # Azure; those of other clouds are link-local, of carriers, or private
+)
+
 # What `ipaddress` of every Python we run on does not count as private yet, or not in all of its forms.
 _CLOSED: Final[tuple[Network, ...]] = tuple(
     ip_network(text)
@@ -126,4 +132,4 @@ def _is_open(receiver: Receiver, address: Address, networks: Sequence[Network]) 
 def _is_public(address: Address) -> bool:
     # Global is no private, loopback, link-local, or carrier's address.
     is_unicast = address in _UNICAST if isinstance(address, IPv6Address) else not address.is_multicast
-    return address.is_global and is_unicast and not any(address in network for network in _CLOSED)
+    return address.is_global and is_unicast and not any(address in network for network in (*_CLOSED, *_METADATA))

@@ -13,7 +13,7 @@
 -- ARGV[18] 1 when it may know of its owner's tasks only, else 0
 -- ARGV[19] the params with their secrets, JSON, or "" when there are none: ARGV[5] are those that anybody may see
 -- returns moved | already | conflict | purged, with id, state, attempt, entry
---       | unknown, with id, and the dependencies that nobody knows, separated by blanks
+--       | unknown, with id, and the dependencies that its owner does not know, separated by blanks
 --       | unserved, with id: its ends are to be told, and no listener does that
 -- appends SUBMIT, and CANCEL
 
@@ -49,14 +49,20 @@ if idempotency_key ~= "" then
   end
 end
 
+-- Whether a dependency is none of the owner's business, who is told what his task waits for. One of nobody is shared.
+local function is_foreign(dependency)
+  local theirs = redis.call("HGET", key.task .. dependency, "owner")
+  if confined then return theirs ~= owner end -- a tombstone does not tell whose task it was
+  return owner ~= "" and theirs and theirs ~= owner
+end
+
 -- What the task is to wait for, by how it stands now: {unmet, unknown, ended_badly (id), its_state}, or an error.
 local function look_at_dependencies(ids)
   local found = {unmet = {}, unknown = {}}
   for _, dependency in ipairs(ids) do
     local state, damage = state_of(dependency)
     if damage then return damage end
-    -- A tombstone does not tell whose task it was.
-    if not state or confined and redis.call("HGET", key.task .. dependency, "owner") ~= owner then
+    if not state or is_foreign(dependency) then
       table.insert(found.unknown, dependency)
     elseif not FINAL[state] then
       table.insert(found.unmet, dependency)

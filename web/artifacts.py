@@ -30,6 +30,9 @@ PICTURES = {
 SHOWN = 100
 """Artifacts that one answer lists at most."""
 
+CLOCKS = 10.0
+"""Seconds by which the clock that dates a file may be behind that of Redis."""
+
 routes = Blueprint("artifacts", __name__, url_prefix="/api/tasks/<given_id>/artifacts")
 
 
@@ -40,12 +43,13 @@ def artifacts(given_id: str) -> ResponseReturnValue:
 
     Empty where the server does not share the folder of the workers (`GHOSTLESS_ARTIFACTS`).
     """
-    folder = _folder(_task(given_id))
+    task = _task(given_id)
+    folder = _folder(task)
     try:
-        paths = sorted(folder.iterdir())
+        paths = sorted(folder.iterdir()) if _is_own(folder) else []
     except (FileNotFoundError, NotADirectoryError):
         paths = []
-    views = islice(filter(None, map(_view, paths)), SHOWN)
+    views = islice(filter(None, (_view(path, task) for path in paths)), SHOWN)
     return jsonify(task=given_id, artifacts=list(views))
 
 
@@ -53,9 +57,10 @@ def artifacts(given_id: str) -> ResponseReturnValue:
 @operation(Scope.READ, answers={200: Reply("application/octet-stream", (), "The file, or a picture.")})
 def artifact(given_id: str, file_name: str) -> ResponseReturnValue:
     """Return the bytes of one artifact: pictures to be shown, everything else to be saved."""
-    folder = _folder(_task(given_id))
+    task = _task(given_id)
+    folder = _folder(task)
     path = folder / file_name
-    if not _is_name(file_name) or not _is_shown(path):
+    if not (_is_own(folder) and _is_name(file_name) and _is_shown(path, task)):
         raise Refusal(Kind.ARTIFACT_NOT_FOUND, f"{file_name[:100]!r} is not among what the task kept")
     return _guarded(send_from_directory(folder, file_name, mimetype=_kind(path), as_attachment=not _is_picture(path)))
 
@@ -73,9 +78,19 @@ def _is_name(name: str) -> bool:
     return FILE_NAME.fullmatch(name) is not None and is_text(name, FILE_NAME_LIMIT)
 
 
-def _is_shown(path: Path) -> bool:
+def _is_own(folder: Path) -> bool:
+    return folder.is_dir() and not folder.is_symlink()  # a link could lead to another task's, or anywhere
+
+
+def _is_shown(path: Path, task: Task) -> bool:
     # A name with a leading dot is a part that is still being written; a link could lead anywhere.
-    return not path.name.startswith(".") and path.is_file() and not path.is_symlink()
+    is_file = not path.name.startswith(".") and path.is_file() and not path.is_symlink()
+    return is_file and _is_of(path, task)
+
+
+def _is_of(path: Path, task: Task) -> bool:
+    """Tell whether a file was kept since the task was submitted: before that its id may have been somebody else's."""
+    return path.stat().st_mtime >= task.submitted_at / 1000 - CLOCKS
 
 
 def _is_picture(path: Path) -> bool:
@@ -86,13 +101,13 @@ def _kind(path: Path) -> str:
     return PICTURES.get(path.suffix.lower(), "application/octet-stream")
 
 
-def _view(path: Path) -> dict[str, Any] | None:
+def _view(path: Path, task: Task) -> dict[str, Any] | None:
     """Return what a listing says of a file; None for what is not shown, or was removed meanwhile."""
     try:
-        size = path.lstat().st_size
+        size, is_shown = path.lstat().st_size, _is_shown(path, task)
     except FileNotFoundError:
         return None
-    return {"name": path.name, "size": size, "is_picture": _is_picture(path)} if _is_shown(path) else None
+    return {"name": path.name, "size": size, "is_picture": _is_picture(path)} if is_shown else None
 
 
 def _guarded(answer: Response) -> Response:

@@ -8,9 +8,11 @@ from ..jobs.errors import TaskConflict, TaskNotFound
 from ..jobs.model import Task
 from ..jobs.reads import Damaged
 from .access import caller
+from .cursors import Cursor
 from .desk import desk
 from .kinds import Kind
 from .names import task_id
+from .places import Places, VeiledPlaces
 from .problems import Refusal, of_error, problem
 from .veil import unveiled, veiled
 from .watch import Watch
@@ -65,6 +67,17 @@ def cursor_read(text: str | None) -> str | None:
 def cursor_shown(text: str | None) -> str | None:
     """Return the cursor of a listing as the caller may see it. Raises RedisUnavailable, RedisFull."""
     return veiled(text, _key()) if text and caller().is_confined else text
+
+
+def places() -> Places:
+    """Return how places in the history are told to the caller, and read. Raises RedisUnavailable, RedisFull."""
+    return VeiledPlaces(_key(), _is_own) if caller().is_confined else Places()
+
+
+def _is_own(place: Cursor) -> bool:
+    entry = desk().past.entry(place.at)
+    granted = caller().credential.watch or Watch()
+    return entry is not None and caller().may_see(entry.owner or None) and granted.accepts(entry)
 
 
 def _key() -> str:

@@ -35,7 +35,7 @@ def session_of(asked: Request, keyring: Keyring) -> Credential | None:
 
     A browser sends an old one by itself: it says as little as none.
     """
-    text = asked.cookies.get(SESSION_COOKIE)
+    text = asked.cookies.get(_name(asked))
     try:
         g.session = credentials.of_session(keyring, text) if text else None
     except Refusal:
@@ -54,12 +54,12 @@ def end_session(response: Response) -> None:
     if ended and ended.token and ended.ends is not None:
         desk().keyring.end_session(ended.token.id, ended.session, ended.ends)
     g.pop("session", None)  # which is not to be renewed
-    response.delete_cookie(SESSION_COOKIE, **_cookie_terms())
+    response.delete_cookie(_name(request), **_cookie_terms())
 
 
 def _set_cookie(response: Response, session: Credential) -> None:
     text = credentials.session_cookie(desk().keyring, session, SESSION_LIFE)
-    response.set_cookie(SESSION_COOKIE, text, max_age=int(SESSION_LIFE), **_cookie_terms())
+    response.set_cookie(_name(request), text, max_age=int(SESSION_LIFE), **_cookie_terms())
 
 
 def _renew_session(response: Response) -> Response:
@@ -73,6 +73,11 @@ def _renew_session(response: Response) -> Response:
     except GhostlessError as error:  # the next answer may do it
         log.info("a session was not renewed: %s", error)
     return response
+
+
+def _name(asked: Request) -> str:
+    # With the prefix a browser takes it only as it is set here: from no other host, and not by plain HTTP.
+    return SESSION_COOKIE if is_local(asked.host) else f"__Host-{SESSION_COOKIE}"
 
 
 def _cookie_terms() -> dict[str, Any]:

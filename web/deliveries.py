@@ -4,7 +4,7 @@ from flask import Blueprint, jsonify
 from flask.typing import ResponseReturnValue
 
 from ..jobs.deliveries import Listed
-from ..jobs.errors import TaskNotFound
+from ..jobs.errors import DeliveryNotFound
 from .access import Scope, caller
 from .confinement import task_seen
 from .delivery_views import DeliveryList, DeliveryView
@@ -29,15 +29,18 @@ def listing(given_id: str) -> ResponseReturnValue:
 @operation(Scope.OPERATE, answers={202: DeliveryView})
 def redeliver(given_id: str, delivery_id: str) -> ResponseReturnValue:
     """Let a delivery be tried now, for another day, whatever became of it: 202. One under way is left alone."""
-    _seen(given_id)
+    if delivery_id not in (each.delivery.id for each in _seen(given_id)):
+        raise DeliveryNotFound(given_id, delivery_id)
     return jsonify(desk().client.deliveries.redeliver(given_id, delivery_id).to_dict()), 202
 
 
 def _seen(given_id: str) -> list[Listed]:
-    """Return the deliveries of a task that the caller may see. Raises TaskNotFound."""
+    """Return the deliveries of a task that the caller may see. Raises TaskNotFound.
+
+    They may be of several tasks, one after the other: an id is free again once its task is purged for long enough.
+    """
     found = desk().client.deliveries_of(task_id(given_id))
-    if not found:
+    seen = [each for each in found if caller().may_see(each.delivery.entry.owner or None)]
+    if not seen:
         task_seen(given_id)
-    elif not caller().may_see(found[0].delivery.entry.owner or None):
-        raise TaskNotFound(given_id)
-    return found
+    return seen

@@ -11,7 +11,7 @@ from flask.typing import ResponseReturnValue
 
 from ..jobs.errors import GhostlessError, RedisUnavailable
 from .access import Scope, caller
-from .confinement import watch_seen
+from .confinement import places, watch_seen
 from .credentials import Credential
 from .described import OF_PATHS
 from .desk import Desk, desk
@@ -96,7 +96,8 @@ def _opened(here: Desk, watch: Watch, last_event_id: str | None) -> Response:
 
 
 def _terms() -> Terms:
-    terms, expires_at = Terms(hang_up_if_gone=Peer(request.environ).hang_up_if_gone), caller().expires_at
+    terms = Terms(hang_up_if_gone=Peer(request.environ).hang_up_if_gone, places=places())
+    expires_at = caller().expires_at
     # Who comes back after the end of his token must show a new one.
     return terms if expires_at is None else replace(terms, seconds=min(terms.seconds, expires_at - time.time()))
 

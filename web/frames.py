@@ -41,14 +41,14 @@ def retry() -> bytes:
     return b"retry: %d\n\n" % random.randint(*RECONNECT)
 
 
-def opening(cursor: Cursor) -> bytes:
+def opening(place: str) -> bytes:
     """Return the first block of a stream: when to connect again, and from where."""
-    return retry()[:-1] + frame(id=str(cursor))
+    return retry()[:-1] + frame(id=place)
 
 
-def bookmark(cursor: Cursor) -> bytes:
+def bookmark(place: str) -> bytes:
     """Return a sign of life that also keeps a cursor young when nothing happens to its tasks."""
-    return b": still here\n" + frame(id=str(cursor))
+    return b": still here\n" + frame(id=place)
 
 
 def move_view(entry: Entry) -> dict[str, Any]:

@@ -14,12 +14,13 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _OWN_PAGES = frozenset({"same-origin", "none"})
 
-_HEADERS = {
+HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+"""Of every answer."""
 
 
 def install(app: Flask, *, local_only: bool) -> None:
@@ -50,7 +51,8 @@ def refuse_strangers() -> None:
         return
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     # Browsers leave Sec-Fetch-Site out on plain HTTP beyond localhost; there the Origin must do.
-    own = site in _OWN_PAGES if site is not None else origin is None or origin.partition("://")[2] == request.host
+    here = f"{request.scheme}://{request.host}"
+    own = site in _OWN_PAGES if site is not None else origin in (None, here)
     if not own:
         raise Refusal(Kind.CROSS_SITE, "A page of another site cannot change anything here.")
 
@@ -64,6 +66,6 @@ def refuse_other_bodies() -> None:
 
 def add_headers(response: Response) -> Response:
     """Give every answer its security headers; a route that set one keeps its own."""
-    for name, value in _HEADERS.items():
+    for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     return response

@@ -117,6 +117,13 @@ class Past:
         missing = tuple(task_id for task_id in tasks if task_id not in stories)
         return Snapshot(Cursor(epoch or self._reads.epoch(), newest), deleted, bool(found), stories, missing)
 
+    def entry(self, at: EntryId) -> Entry | None:
+        """Return the entry at this place, if there is one that can be read."""
+        here = to_text(at)
+        with self._reading():
+            page = cast(list[tuple[str, dict[str, str]]], self.redis.xrange(self.keys.history, here, here))
+        return next((moment.entry for moment in Moment.readable(page)), None)
+
     def why_missing(self, task_id: str) -> TaskNotFound:
         """Return the error that tells whether a task which was not there had been purged. Raises CorruptRecord."""
         try:

@@ -12,12 +12,13 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from .limits import Limits
 from .patience import timed_body
+from .raw_errors import ProblemErrors
 
 HEADERS_TIME = 10.0
 """Seconds in which the headers of a request must be there, where each request holds a thread."""
 
 
-class StreamWorker(GeventWorker):
+class StreamWorker(ProblemErrors, GeventWorker):
     """A worker with greenlets that keeps no idle connection when it stops, or when places become few."""
 
     _open = 0
@@ -48,7 +49,7 @@ class StreamWorker(GeventWorker):
         return answer
 
 
-class ThreadedWorker(ThreadWorker):
+class ThreadedWorker(ProblemErrors, ThreadWorker):
     """A worker with threads, which waits for idle connections without one by itself."""
 
     def __init__(self, *args: Any, **named: Any) -> None:

@@ -21,8 +21,8 @@ routes = Blueprint("sessions", __name__, url_prefix="/api")
 def stream_token(body: StreamTokenBody) -> ResponseReturnValue:
     """Return a token that is good for one stream and the tasks in it, for some minutes; asked again, a fresh one.
 
-    It reads only: `/api/events`, `/api/tasks/{id}/events` and `/api/tasks/{id}`. It may be used more than once, and on
-    the routes of events it may stand in the address as `token`. It ends at `expires_at` (ms), or with the token behind.
+    It reads only: `/api/events`, and of a task `/api/tasks/{id}`, its `/events` and its `/history`. It may be used more
+    than once, and stand in the address of events as `token`. It ends at `expires_at` (ms), or with the token behind.
     """
     watch = watch_seen(Watch(frozenset(body.task), body.owner, body.type, body.queue), partly=True)
     text, expires = credentials.stream_token(desk().keyring, caller().credential, watch, body.ttl)

@@ -1,9 +1,10 @@
 """One stream of server-sent events: what happened, then what happens, without a hole and without a repetition.
 
 Where a hole cannot be excluded the client gets `event: reset` with a reason, fetches anew, and the stream goes on from
-now: `unreadable` (no cursor at all), `epoch` (of another database), `ahead` (beyond the newest entry), `lost` (of an
-entry that Redis no longer has though nobody purged it), `rewound` (Redis itself came back older), `purged` (moves after
-the cursor may have been removed with their tasks), `behind` (too much to replay), `damaged` (a record is unreadable).
+now: `unreadable` (no cursor at all, or a place that is none of the caller's), `epoch` (of another database), `ahead`
+(beyond the newest entry), `lost` (of an entry that Redis no longer has though nobody purged it), `rewound` (Redis
+itself came back older), `purged` (moves after the cursor may have been removed with their tasks), `behind` (too much to
+replay), `damaged` (a record is unreadable).
 
 A purged task ends no stream that has others left: a browser would take the error for good, and lose those too. With
 none left the stream ends. Where all its moves were sent before, the purge itself is no news.
@@ -21,6 +22,7 @@ from .cursors import ORIGIN, Cursor, EntryId
 from .frames import Moment, bookmark, frame, opening, retry
 from .hub import Hub
 from .past import Incomplete, Past, Snapshot, Story
+from .places import Places
 from .watch import Batch, Subscription, Watch
 
 HEARTBEAT = 15.0
@@ -37,10 +39,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what one client is served: for how long, and whether it is still there."""
+    """On what one client is served: for how long, whether it is still there, and how places are told to it."""
 
     seconds: float = field(default_factory=lambda: random.uniform(*AGE))
     hang_up_if_gone: Callable[[float], bool] = field(default=lambda _seconds: False)  # see Peer
+    places: Places = field(default_factory=Places)
 
 
 class Stream:
@@ -68,7 +71,7 @@ class Stream:
         """
         if last_event_id is None:
             return self._start_fresh()
-        cursor = Cursor.parse(last_event_id)
+        cursor = self._terms.places.read(last_event_id)
         if cursor and not self._watch.tasks and self._hub.recent(cursor) is not None:
             self._cursor, self._behind = cursor, True
             return True
@@ -129,20 +132,24 @@ class Stream:
                 if self._terms.hang_up_if_gone(HEARTBEAT / 2):
                     log.info("a client no longer answers")
                     return
-                chunk += bookmark(self._cursor)
+                chunk += bookmark(self._place)
                 beat_at = time.monotonic() + HEARTBEAT
             if chunk:
                 yield chunk
 
     def _first_block(self) -> bytes:
         if self._reset is None:
-            return opening(self._cursor)
+            return opening(self._place)
         return retry() + self._reset_block(self._reset)
 
     def _reset_block(self, reason: str) -> bytes:
         # First the news that something is missing, then the cursor behind it: a client cut off between the two asks
         # again with its old cursor and is told again.
-        return frame(event="reset", data={"reason": reason}) + frame(id=str(self._cursor))
+        return frame(event="reset", data={"reason": reason}) + frame(id=self._place)
+
+    @property
+    def _place(self) -> str:
+        return self._terms.places.shown(self._cursor)
 
     def _patience(self, beat_at: float) -> float:
         left = min(beat_at, self._ends_at) - time.monotonic()

@@ -15,7 +15,7 @@ from ..jobs.reads import Damaged
 from ..jobs.submission import Request
 from ..statemachine import ACTIONS, State
 from .access import Scope, caller
-from .confinement import cursor_read, cursor_shown, task_seen
+from .confinement import cursor_read, cursor_shown, places, task_seen
 from .cursors import ORIGIN, to_text
 from .desk import desk, shown
 from .idempotency import idempotency_key
@@ -84,7 +84,7 @@ def listing(query: ListQuery) -> ResponseReturnValue:
         page = here.client.list(Filter(query.state, query.type, query.queue, owner), limit=query.limit, cursor=cursor)
     except InvalidTask as error:
         raise wrong_parameter(error.faults) from error
-    answer = jsonify(_page_view(page, newest.epoch) | {"last_event_id": str(newest)})
+    answer = jsonify(_page_view(page, newest.epoch) | {"last_event_id": places().shown(newest)})
     # Weak: a later place in the history alone is no other page.
     answer.set_etag(_page_version(page, newest.epoch), weak=True)
     if page.cursor:
@@ -101,8 +101,10 @@ def _page_view(page: Page, epoch: str) -> dict[str, Any]:
 
 
 def _page_version(page: Page, epoch: str) -> str:
+    # Where the look ended may be at another owner's task: its moves make no other page.
+    end = bool(page.cursor) if caller().is_confined else page.cursor or ""
     versions = [task.id if isinstance(task, Damaged) else f"{task.id}.{task.version}" for task in page.tasks]
-    return hashlib.blake2b(" ".join([epoch, *versions, page.cursor or ""]).encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(" ".join([epoch, *versions, str(end)]).encode(), digest_size=12).hexdigest()
 
 
 @routes.get("/<given_id>")

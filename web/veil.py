@@ -1,30 +1,40 @@
-"""Cursors that tell nothing: that of a filtered page may name the task at which the look ended, which may be anybody's.
+"""Texts that tell nothing to those who hold them, and that nobody else can make: for cursors, which may name anything.
 
-No signature: who changes a cursor only starts his own listing elsewhere.
+A cursor that could be changed would tell something after all: by what is answered to a place close to it.
 """
 
 import base64
 import hashlib
+import hmac
 import secrets
 
 _NONCE = 16
+_TAG = 16
 
 
 def veiled(text: str, key: str) -> str:
     """Return a text that only who has the key can read; another one each time."""
     nonce = secrets.token_bytes(_NONCE)
-    return base64.urlsafe_b64encode(nonce + _mixed(text.encode(), key, nonce)).decode()
+    mixed = nonce + _mixed(text.encode(), key, nonce)
+    return base64.urlsafe_b64encode(_tag(mixed, key) + mixed).decode()
 
 
 def unveiled(text: str, key: str) -> str:
-    """Return what was veiled; for what never was, some other text."""
+    """Return what was veiled with this key; "" for everything else."""
     try:
         raw = base64.urlsafe_b64decode(text.encode())
     except ValueError:
         return ""
-    return _mixed(raw[_NONCE:], key, raw[:_NONCE]).decode("utf-8", "replace")
+    tag, mixed = raw[:_TAG], raw[_TAG:]
+    if not secrets.compare_digest(tag, _tag(mixed, key)):
+        return ""
+    return _mixed(mixed[_NONCE:], key, mixed[:_NONCE]).decode()
 
 
 def _mixed(data: bytes, key: str, nonce: bytes) -> bytes:
     stream = hashlib.shake_256(key.encode() + nonce).digest(len(data))
     return bytes(one ^ other for one, other in zip(data, stream, strict=True))
+
+
+def _tag(mixed: bytes, key: str) -> bytes:
+    return hmac.digest(f"veil {key}".encode(), mixed, "sha256")[:_TAG]

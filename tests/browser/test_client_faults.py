@@ -13,6 +13,7 @@ from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.jobs.tokens import Scope
 from ghostless.statemachine import Event
+from ghostless.web import sse
 from ghostless.web.hub import Hub
 from helpers import eventually, expect
 from http_proxy import BAD_GATEWAY, HttpProxy, Rules
@@ -97,6 +98,29 @@ def test_a_stream_that_is_cut_anywhere_goes_on(
     eventually(lambda: expect(len([asked for asked in proxy.asked if asked.is_api]) >= 2))
     proxy.rules = Rules()
     follower.awaits_end(client, task_id)
+
+
+def test_a_caller_who_is_bound_to_an_owner_goes_on_like_any_other(
+    follower: Follower, proxy: HttpProxy, client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most places that he is told cannot be read; the client compares only those of moves, and resumes from both."""
+    monkeypatch.setattr(sse, "HEARTBEAT", 0.1)
+    token, _ = client.tokens.add("ann", [Scope.READ], owner="ann")
+    task_id, hand = submitted(client, owner="ann"), Hand(store)
+    follower.follow([task_id], token=token)
+    for number in range(3):
+        submitted(client, owner="bob", queue="other")
+        interrupt(hand)
+        eventually(lambda: expect(follower.entries(task_id) == [entry.id for entry in client.history(task_id)]))
+        if number:
+            eventually(lambda: expect(proxy.streams == 1))
+            proxy.cut()
+            eventually(lambda number=number: expect(len(proxy.streams_asked) > number))
+    hand.run()
+    told = follower.awaits_end(client, task_id)
+    assert [] == told["resets"]
+    resumed = [asked.headers.get("last-event-id", "") for asked in proxy.streams_asked[1:]]
+    assert all(resumed)
 
 
 def test_a_stream_resumes_with_its_cursor(follower: Follower, proxy: HttpProxy, client: Client, hand: Hand) -> None:

@@ -176,6 +176,19 @@ def test_signing_in_leads_nowhere_else(page: Page, redis: Redis, settings: Setti
         assert f"{served.url}/docs" == page.url
 
 
+@pytest.mark.parametrize("target", ["/.//example.com/x", "/..//example.com/x", "/%2e//example.com/x", "{own}//x/y"])
+def test_signing_in_takes_no_path_for_a_host(page: Page, settings: Settings, store: Store, target: str) -> None:
+    """A path of this server may begin like the address of another host, once a browser has put it right."""
+    client = Client(settings)
+    text, _ = client.tokens.add("ann", [Scope.READ])
+    with in_process(create_app(client=client, require_tokens=True)) as served:
+        page.goto(f"{served.url}/login?next={quote(target.format(own=served.url), safe='')}")
+        page.get_by_label("Token").fill(text)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(lambda url: "/login" not in url)
+        assert page.url.startswith(f"{served.url}//")
+
+
 @pytest.mark.parametrize("task_id", ["unknown", "purged"])
 def test_a_task_that_is_not_there_is_told(page: Page, served: Served, redis: Redis, task_id: str) -> None:
     """A page never pretends to wait for what will not come."""

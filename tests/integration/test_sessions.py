@@ -402,6 +402,7 @@ def test_the_cookie_is_kept_from_scripts_other_sites_and_plain_text(
     terms = {term.strip() for term in answer.headers["Set-Cookie"].split(";")[1:]}
     assert {"HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=3600"} <= terms
     assert secure == ("Secure" in terms)
+    assert secure == answer.headers["Set-Cookie"].startswith("__Host-ghostless_session=")
     assert text not in str(answer.headers)
     ended = web.delete("/api/session", headers={"Host": host}).headers["Set-Cookie"]
     assert "Max-Age=0" in ended

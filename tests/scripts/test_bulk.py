@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -386,6 +387,24 @@ def test_so_many_run_at_a_time(redis: Redis, monkeypatch: pytest.MonkeyPatch) ->
         begun(stage, "cancel")
     worked_off(stage, first)
     assert begun(stage, "cancel")
+
+
+def test_an_owner_fills_his_own_share_only(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither does he keep others from theirs, nor do his push theirs off the list, nor does he feel them."""
+    monkeypatch.setattr(bulk_actions, "OWNERS_RUNNING", 2)
+    monkeypatch.setattr(bulk_actions, "OWNERS_LISTED", 3)
+    stage = scene(redis)
+    actions, ask = BulkActions(stage.store), BulkRequest("cancel", EVERYTHING)
+    others = [actions.begin(replace(ask, bound_to=owner)).bulk_id for owner in ("bob", "bob", None, None, None)]
+    own: list[str] = []
+    for _ in range(5):
+        own += [actions.begin(replace(ask, bound_to="ann")).bulk_id for _ in range(2)]
+        with pytest.raises(TooManyBulkActions, match="^2 bulk"):
+            actions.begin(replace(ask, bound_to="ann"))
+        for bulk_id in own[-2:]:
+            actions.stop(bulk_id)
+    assert [*own[:-4:-1], *others[::-1]] == [one.id for one in actions.newest()]
+    assert own[:-4:-1] == [one.id for one in actions.newest(bound_to="ann")]
 
 
 @pytest.mark.parametrize(

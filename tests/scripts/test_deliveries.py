@@ -11,7 +11,7 @@ from ghostless.jobs import deliveries as module
 from ghostless.jobs.callbacks import plan, wanted
 from ghostless.jobs.client import Client
 from ghostless.jobs.consumer import Consumer, Heard
-from ghostless.jobs.deliveries import KEPT, LEASE, SHARE, Deliveries, Listed, Taken
+from ghostless.jobs.deliveries import KEPT, LEASE, OWNERS_SHARE, SHARE, Deliveries, Listed, Taken
 from ghostless.jobs.delivery import DeliveryState, Try
 from ghostless.jobs.errors import CorruptRecord, DeliveryNotFound, InvalidTask
 from ghostless.jobs.keys import CALLBACKS
@@ -68,11 +68,12 @@ def plan_all(client: Client) -> None:
             plan(handed.entry, client)
 
 
-def end(stage: Scene, client: Client, number: int = 1, host: str = "example.com") -> None:
+def end(stage: Scene, client: Client, number: int = 1, host: str = "example.com", owner: str = "") -> None:
     """Let so many tasks end, and plan that they are told of."""
     for each in range(number):
-        stage.store.submit(submission(f"{host}{each}".replace(".", "-"), callback_url=f"https://{host}/hook"))
-        stage.store.cancel(f"{host}{each}".replace(".", "-"), "tester")
+        task_id = f"{host}{each}{owner}".replace(".", "-")
+        stage.store.submit(submission(task_id, callback_url=f"https://{host}/hook", owner=owner))
+        stage.store.cancel(task_id, "tester")
     plan_all(client)
 
 
@@ -208,6 +209,22 @@ def test_hosts_take_turns(stage: Scene, client: Client, deliveries: Deliveries) 
         served += [each.delivery.receiver.host for each in take(deliveries, 1)]
         time.sleep(0.002)  # a turn is a time in ms
     assert ["a.example", "b.example"] * 2 == served
+
+
+def test_an_owner_gets_his_share_whatever_hosts_he_names(stage: Scene, client: Client, deliveries: Deliveries) -> None:
+    """One whose hosts all hang holds up no other, neither at a host of his own nor at one that both use."""
+    end(stage, client, 3, "shared.example", owner="ann")
+    for number in range(OWNERS_SHARE):
+        end(stage, client, 1, f"{number}.example", owner="ann")
+    end(stage, client, 1, "bob.example", owner="bob")
+    end(stage, client, 1, "shared.example", owner="bob")
+    make_due(stage)
+    taken = deliveries.take(64, {}, {})
+    owners = [each.delivery.entry.owner for each in taken]
+    assert {"ann": OWNERS_SHARE, "bob": 2} == {owner: owners.count(owner) for owner in ("ann", "bob")}
+    make_due(stage)
+    taken = deliveries.take(64, {}, {"ann": OWNERS_SHARE})
+    assert {"bob.example": 1, "shared.example": 1} == _hosts(taken)
 
 
 def _hosts(taken: list[Taken]) -> dict[str, int]:

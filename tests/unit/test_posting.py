@@ -201,3 +201,16 @@ def test_the_clients_defaults_are_what_is_relied_on() -> None:
     assert b"Host: [::1]\r\n" in server.recv(1 << 16)
     client.close()
     server.close()
+
+
+def test_a_look_up_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can break it off: it is left alone, so that it keeps no other delivery from its place."""
+    answered = threading.Event()
+    monkeypatch.setattr(posting, "SECONDS", 0.1)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(10) and [])
+    try:
+        with pytest.raises(NotPosted, match="did not answer within"):
+            post("https://hangs.example/")
+        assert not answered.is_set()
+    finally:
+        answered.set()

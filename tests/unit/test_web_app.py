@@ -158,6 +158,7 @@ def test_every_answer_carries_the_security_headers(app: Flask) -> None:
         ({"Sec-Fetch-Site": "cross-site"}, False),
         ({"Sec-Fetch-Site": "nonsense"}, False),
         ({"Origin": "http://localhost"}, True),
+        ({"Origin": "https://localhost"}, False),
         ({"Origin": "http://evil.example"}, False),
         ({"Origin": "null"}, False),
         ({"Sec-Fetch-Site": "same-origin", "Origin": "http://proxied.example"}, True),

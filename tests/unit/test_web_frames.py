@@ -36,10 +36,10 @@ def test_data_that_is_no_json_is_refused() -> None:
 
 def test_a_block_with_only_an_id_moves_the_cursor_and_fires_nothing() -> None:
     """Bookmarks and the first block carry an id and no data."""
-    cursor = Cursor("ab12", (1795, 3))
-    assert b"id: ab12.1795-3\n\n" == frame(id=str(cursor))
-    assert bookmark(cursor).startswith(b": ")
-    assert bookmark(cursor).endswith(b"\nid: ab12.1795-3\n\n")
+    place = str(Cursor("ab12", (1795, 3)))
+    assert b"id: ab12.1795-3\n\n" == frame(id=place)
+    assert bookmark(place).startswith(b": ")
+    assert bookmark(place).endswith(b"\nid: ab12.1795-3\n\n")
 
 
 def test_the_first_block_says_when_to_come_back_and_from_where() -> None:
@@ -47,7 +47,7 @@ def test_the_first_block_says_when_to_come_back_and_from_where() -> None:
     delays = {int(retry().split()[1]) for _ in range(300)}
     assert RECONNECT[0] <= min(delays) < max(delays) <= RECONNECT[1]
     assert len(delays) > 100
-    first = opening(Cursor("ab12", (7, 0))).decode()
+    first = opening(str(Cursor("ab12", (7, 0)))).decode()
     assert first.startswith("retry: ")
     assert first.endswith("\nid: ab12.7-0\n\n")
     assert 3 == first.count("\n")

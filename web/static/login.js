@@ -8,11 +8,11 @@ const token = /** @type {HTMLInputElement} */ (byId("token"));
 const button = /** @type {HTMLButtonElement} */ (byId("sign-in"));
 const base = document.body.dataset.base;
 
-/** Where to go afterwards: a path of this server, and nothing else. */
+/** Where to go afterwards: an address of this server, and whole, since a path alone may begin like another host's. */
 function destination() {
   const next = new URLSearchParams(location.search).get("next") || `${base}/docs`;
   const target = URL.canParse(next, location.origin) ? new URL(next, location.origin) : null;
-  return target?.origin === location.origin ? target.pathname + target.search + target.hash : `${base}/docs`;
+  return target?.origin === location.origin ? target.href : `${base}/docs`;
 }
 
 /** Sign in; return what is wrong, "" for nothing. @param {string} text */

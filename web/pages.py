@@ -1,6 +1,6 @@
 """Pages for people: shells without data, which ask the API for what they show, as any other client does."""
 
-from flask import Blueprint, Response, current_app, make_response, redirect, render_template, url_for
+from flask import Blueprint, Response, current_app, make_response, render_template
 from flask.typing import ResponseReturnValue
 
 from .models import NextQuery
@@ -54,10 +54,10 @@ def docs() -> ResponseReturnValue:
 
 
 @routes.get("/")
-@operation(None, answers={302: None})
+@operation(None, answers=_PAGE)
 def front() -> ResponseReturnValue:
-    """Lead to the description of the API."""
-    return redirect(url_for("pages.docs"))
+    """Show who comes to the server itself what it offers: the description of the API."""
+    return docs()
 
 
 def page(template: str, **values: object) -> Response:

@@ -251,7 +251,7 @@ OF_CALLER = {
     *("sessions.stream_token", "sessions.log_in", "sessions.log_out", "sessions.who"),
     *("bulk.begin", "bulk.listing", "bulk.show", "bulk.stop"),  # see test_bulk.py
     *("overview.types", "health.healthz", "health.readyz", "description.openapi"),
-    *("static.static_file", "pages.task", "pages.login", "pages.docs"),  # the same for everybody
+    *("static.static_file", "pages.task", "pages.login", "pages.docs", "pages.front"),  # the same for everybody
 }
 """Routes that tell of nobody's tasks, or of the caller's own: each has a test below."""
 

@@ -38,7 +38,7 @@ NAMES = {
 NEEDS_A_FILE = "/api/tasks/{id}/artifacts/{file_name}"  # see test_artifacts.py
 WITHOUT_REDIS = {
     *("GET /healthz", "GET /openapi.json", "GET /api/session", "DELETE /api/session"),
-    *("GET /docs", "GET /login", "GET /tasks/t", "GET /static/client.js"),
+    *("GET /", "GET /docs", "GET /login", "GET /tasks/t", "GET /static/client.js"),
 }
 """What is answered whatever becomes of Redis."""
 
@@ -145,9 +145,7 @@ def test_head_is_get_without_the_body(web: FlaskClient, asked: Asked) -> None:
     assert b"" == told.data
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/api", "/api/", "/api/task", "/api/tasks/", "/api/tasks/t/", "/api/tasks/t/x/y"]
-)
+@pytest.mark.parametrize("path", ["/api", "/api/", "/api/task", "/api/tasks/", "/api/tasks/t/", "/api/tasks/t/x/y"])
 def test_a_path_that_there_is_not(web: FlaskClient, path: str) -> None:
     """404, and no redirect."""
     for method in METHODS:

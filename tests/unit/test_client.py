@@ -34,7 +34,7 @@ from redis.exceptions import (
     ResponseError,
     TimeoutError,
 )
-from scripts.seeding import ID, Scene, SpiedStore, put
+from scripts.seeding import ID, OWNER, Scene, SpiedStore, put
 from scripts.snapshot import difference, snapshot
 
 SCHEMA = {
@@ -213,10 +213,10 @@ def test_a_long_message_is_cut_to_its_limit_in_bytes(client: Client, redis: Redi
 @pytest.mark.parametrize("state", STORED)
 def test_a_task_is_shown_whole(client: Client, redis: Redis, state: State) -> None:
     """In every state: record and bulky values, as plain JSON, with the cursor of its newest entry."""
-    put(Scene(redis, SpiedStore(redis)), state, metadata_json='{"m":1}', owner="ann")
+    put(Scene(redis, SpiedStore(redis)), state, metadata_json='{"m":1}')
     task = client.get(ID)
     view = json.loads(json.dumps(task.to_dict()))
-    assert (ID, state, {"a": 1}, {"m": 1}, "ann") == tuple(
+    assert (ID, state, {"a": 1}, {"m": 1}, OWNER) == tuple(
         view[n] for n in ("id", "state", "params", "metadata", "owner")
     )
     assert client.history(ID)[-1].id == task.cursor

@@ -136,6 +136,7 @@ def test_two_servers_note_one_worker_at_the_same_time(
     client: Client, store: Store, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It claims from two queues by way of two processes, or works meanwhile: both are known, whoever writes first."""
+    publish(store)
     one, other = RemoteWorkers(store), RemoteWorkers(store)
     look, between = one._look, iter([lambda: other.listens("far", "b", ("work",), 30), lambda: other.beats("far")])
 

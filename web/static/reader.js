@@ -1,7 +1,7 @@
 // @ts-check
 // One thing that is read again and again, until it was read after it was last asked for.
 
-import { isLastWord, ProblemError } from "./client/errors.js";
+import { isForGood, ProblemError } from "./client/errors.js";
 import { fullJitter, pause } from "./client/timing.js";
 
 const FIRST = 1_000; // ms, the ceiling of the delay after a first failure
@@ -37,7 +37,7 @@ export class Reader {
       this.#isWanted = false;
       const error = await this.#read().then(() => null, (reason) => reason);
       this.#tell(error);
-      const isPassing = error !== null && !(isOurs(error) && isLastWord(error));
+      const isPassing = error !== null && !(isOurs(error) && isForGood(error));
       if (isPassing) await pause(fullJitter(failures, FIRST, MOST), undefined, true);
       failures = isPassing ? failures + 1 : 0;
       this.#isWanted ||= isPassing;

@@ -3,6 +3,7 @@
 
 import { Actions } from "./actions.js";
 import { Client, FINAL } from "./client.js";
+import { verdict } from "./client/errors.js";
 import { isAfter } from "./client/story.js";
 import { byId } from "./dom.js";
 import { History } from "./history.js";
@@ -67,7 +68,7 @@ function tell(what, error) {
   showFault(what, error?.message ?? "");
   if (!isOurs(error)) return;
   if (error.status === 401) location.assign(loginAddress());
-  if (error.isGone) {
+  if (verdict(error) === "gone") {
     isFinal = true;
     showGone(error);
     actions.allow([]);

@@ -127,7 +127,7 @@ def test_worker_killed(serving: Callable[..., None], client: Client, fleet: Flee
     task = ended(client, task_id, "SUCCESS")
     assert (entry_of(client, task_id, "TIMEOUT").reason, task.losses) == ("heartbeat_lost", 1)
     steps = [line.split()[1] for line in running(trace)]
-    assert {f"step-{number}" for number in range(1, task.result + 1)} == set(steps)
+    assert {f"step-{number}" for number in range(1, task.result + 1)} <= set(steps)  # a slow kill leaves some more
     assert_clean(client, fleet, task_id)
 
 

@@ -16,7 +16,7 @@ from .values import text_fault
 PAGE_LIMIT = 500
 """Most tasks on one page of a listing."""
 
-SCAN_LIMIT = 1_000
+SCAN_LIMIT = 750
 """Records that one page looks at where no index answers all of its filter; the next pages go on from there."""
 
 SCAN_TOGETHER = 250

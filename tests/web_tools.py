@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -181,6 +182,17 @@ def answers(port: int) -> bool:
         return False
     finally:
         connection.close()
+
+
+def everything(connection: socket.socket) -> bytes:
+    """Return what is said up to the end of the connection, which the server must make."""
+    said = b""
+    try:
+        while part := connection.recv(65536):
+            said += part
+    except ConnectionResetError:
+        pass
+    return said
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:

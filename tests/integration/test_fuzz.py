@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.store import Store
+from ghostless.web.pages import PAGE_POLICY
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from redis import Redis
@@ -71,9 +72,12 @@ def fine(answer: TestResponse, before: dict[str, Any], redis: Redis) -> None:
         for name, value in answer.headers.items():
             assert not {"\r", "\n", "\0"} & set(name + value)
         if answer.status_code >= 400:
-            assert "application/problem+json" == answer.content_type
-            json.loads(answer.data)
             assert before == contents(redis)
+            if answer.mimetype == "text/html":  # to a person who asked for a page
+                assert PAGE_POLICY == answer.headers["Content-Security-Policy"]
+            else:
+                assert "application/problem+json" == answer.content_type
+                json.loads(answer.data)
 
 
 def places(app: Flask) -> list[tuple[str, str]]:

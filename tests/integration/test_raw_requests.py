@@ -17,7 +17,7 @@ from ghostless.jobs.store import Store
 from ghostless.jobs.tokens import Scope
 from redis import Redis
 from redis_server import RedisServer
-from web_tools import Served, answers, gunicorn, publish
+from web_tools import Served, answers, everything, gunicorn, publish
 
 HOST = "Host: localhost\r\n"
 SUBMIT = f"POST /api/tasks HTTP/1.1\r\n{HOST}Content-Type: application/json\r\n"
@@ -49,17 +49,6 @@ def connected(served: Served) -> Iterator[socket.socket]:
     parts = urlsplit(served.url)
     with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=20) as connection:
         yield connection
-
-
-def everything(connection: socket.socket) -> bytes:
-    """Return what is said up to the end of the connection, which the server must make."""
-    said = b""
-    try:
-        while part := connection.recv(65536):
-            said += part
-    except ConnectionResetError:
-        pass
-    return said
 
 
 def told(served: Served, *parts: str | bytes) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from redis import Redis
-from web_tools import Served, answers, gunicorn, publish, repeating
+from web_tools import Served, answers, everything, gunicorn, publish, repeating
 
 THREADS = 6
 PATIENCE = {"patience.BODY_TIME": 1.0, "server_workers.HEADERS_TIME": 1.0}
@@ -65,17 +65,6 @@ def test_clients_that_drip_give_the_threads_back(server: Served, said: str) -> N
         assert time.monotonic() - begun_at < 14
     statuses = [re.findall(rb"HTTP/1\.1 (\d{3}) ", text) for text in said_back]
     assert [[] if said.endswith("X:") else [b"408"]] * THREADS == statuses
-
-
-def everything(connection: socket.socket) -> bytes:
-    """Return what is said up to the end of the connection, which the server must make."""
-    said = b""
-    try:
-        while part := connection.recv(65536):
-            said += part
-    except ConnectionResetError:
-        pass
-    return said
 
 
 def test_who_does_not_hang_up_keeps_nobody_waiting(server: Served) -> None:

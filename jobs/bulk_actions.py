@@ -156,17 +156,18 @@ class BulkActions:
 
     def newest(self, limit: int = 50, bound_to: str | None = None) -> list[BulkAction | Damaged]:
         """Return bulk actions, the newest first; only those that are bound to an owner, when one is given."""
-        return list(islice(self._listed(bound_to), limit))
+        # All records count where there is no owner to look for: no more are read than are wanted.
+        return list(islice(self._listed(bound_to, TOGETHER if bound_to else limit), limit))
 
-    def _listed(self, bound_to: str | None) -> Iterator[BulkAction | Damaged]:
+    def _listed(self, bound_to: str | None, together: int) -> Iterator[BulkAction | Damaged]:
         with translated():
-            ids = cast(list[str], self.redis.lrange(self.keys.bulks, 0, LISTED - 1))
-        for some in batches(ids):
+            ids = iter(cast(list[str], self.redis.lrange(self.keys.bulks, 0, LISTED - 1)))
+        while some := list(islice(ids, together)):
             yield from (one for one in self._read(some) if one and _is_for(one, bound_to))
 
     def _read(self, bulk_ids: Sequence[str]) -> list[BulkAction | Damaged | None]:
         records = ask_each(self.redis, "hgetall", map(self.keys.bulk, bulk_ids))
-        is_watched = self._reads.is_watched()
+        is_watched = not any(map(_runs, records)) or self._reads.is_watched()  # who has ended waits for nobody
         return [_readable(*pair, is_watched) for pair in zip(bulk_ids, records, strict=True)]
 
     # Counting beforehand
@@ -217,6 +218,10 @@ class BulkActions:
         for task_id, values in zip(task_ids, records, strict=True):
             if not isinstance(values, Exception) and wanted.accepts(dict(zip(LOOKED_AT, values, strict=True))):
                 yield task_id, values[0]
+
+
+def _runs(record: Any) -> bool:
+    return isinstance(record, dict) and bool(record) and "ended_at" not in record  # pyright: ignore
 
 
 def _is_for(found: BulkAction | Damaged, bound_to: str | None) -> bool:

@@ -48,9 +48,8 @@ class PublishedType:
             found = first_errors(self.schema, params, FAULTS_LIMIT + 1)
         except TooCostly:
             return [Fault("params", f"too much to check, over {STEPS_LIMIT} steps; send less in one task")]
-        except (
-            Exception
-        ) as error:  # jsonschema has no root for what it raises, and a damaged schema keeps no server busy
+        # jsonschema has no root for what it raises, and a damaged schema keeps no server busy.
+        except Exception as error:
             return [Fault("params", f"cannot be checked by the schema of {self.name}: {self._reason(error)}")]
         secret = has_secrets(self.schema)
         return [Fault(_field(error), _told(error, secret)) for error in found]

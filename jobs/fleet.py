@@ -71,11 +71,10 @@ class Member:
         types = tuple(dict.fromkeys(task_type for wish in wishes.values() for task_type in wish.types))
         record = WorkerRecord(beat_at=told.beat_at, lease=told.until - told.beat_at, types=types)
         silent_for = _silence(record, now)
+        doing = WorkerStatus.BUSY if told.is_busy else WorkerStatus.IDLE
         return cls(
             name=name,
-            state=SILENT
-            if silent_for is not None
-            else (WorkerStatus.BUSY if told.is_busy else WorkerStatus.IDLE).value,
+            state=doing.value if silent_for is None else SILENT,
             queues=tuple(wishes),
             host="",
             pid=None,

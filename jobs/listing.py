@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..statemachine import STORED, State
+from .batches import ask_each
 from .errors import Fault, InvalidTask
 from .model import Task
 from .names import OWNER_LIMIT
 from .reads import Damaged, Position, Reads
-from .scripts import translated
 from .values import text_fault
 
 PAGE_LIMIT = 500
@@ -100,10 +100,7 @@ def _fitting(reads: Reads, wanted: Filter, places: list[Position]) -> list[Posit
     """Return the places of those records that the filter accepts, read without the rest of them."""
     if not wanted.needs_records:
         return places
-    with translated(), reads.redis.pipeline(transaction=False) as pipeline:
-        for place in places:
-            pipeline.hmget(reads.keys.task(place.task_id), _FILTERED)
-        records = pipeline.execute(raise_on_error=False)
+    records = ask_each(reads.redis, "hmget", (reads.keys.task(place.task_id) for place in places), _FILTERED)
     return [
         place
         for place, record in zip(places, records, strict=True)

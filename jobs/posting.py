@@ -56,9 +56,10 @@ class Poster:
         until = time.monotonic() + SECONDS
         try:
             places = _in_time(lambda: look_up(receiver, self._networks), until)
-        except OSError as error:
-            is_late = isinstance(error, TimeoutError)
-            raise NotPosted(_reason(error, is_late=True) if is_late else "the name of its host was not found") from None
+        except TimeoutError as error:
+            raise NotPosted(_reason(error, is_late=True)) from None
+        except OSError:
+            raise NotPosted("the name of its host was not found") from None
         try:
             with _connected(places, until) as plain, self._secured(plain, receiver) as sock, _ended_at(until, sock):
                 reply = self._exchange(receiver, sock, body, headers)

@@ -239,14 +239,20 @@ class Reads:
 
     def watchdog(self) -> dict[str, str | int] | None:
         """Return who swept last, when, and from when on leases are judged (ms); None when nobody did for a while."""
-        with translated():
-            trace = cast(dict[str, str], self.redis.hgetall(self.keys.watchdog))
-        return {name: int(value) if value.isdigit() else value for name, value in trace.items()} or None
+        return self._watch()[0]
 
     def is_watched(self) -> bool:
         """Tell whether a watchdog runs: its next sweep is not overdue."""
-        trace = self.watchdog()
-        return trace is not None and is_kept_up(trace, self.now())
+        trace, now = self._watch()
+        return trace is not None and is_kept_up(trace, now)
+
+    def _watch(self) -> tuple[dict[str, str | int] | None, int]:
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            pipeline.hgetall(self.keys.watchdog)
+            pipeline.time()
+            stored, time = cast("tuple[dict[str, str], Any]", pipeline.execute())
+        trace = {name: int(value) if value.isdigit() else value for name, value in stored.items()}
+        return trace or None, milliseconds(time)
 
     def log(self, task_id: str) -> list[str]:
         """Return the last lines that the handler logged."""

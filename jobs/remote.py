@@ -155,13 +155,20 @@ class RemoteWorkers:
 
     def _look(self, watching: Any, worker: str, types: Sequence[str]) -> tuple[RemoteRecord | None, int]:
         text = watching.get(self._keys.http_worker(worker))
-        birth, death = watching.hmget(self._keys.rq_worker(worker), "birth", "death")
-        if types and birth and not death:
+        if types:
+            self._check(worker, types)
+        return RemoteRecord.from_json(text), milliseconds(watching.time())
+
+    def _check(self, worker: str, types: Sequence[str]) -> None:
+        """Raise WorkerNameTaken and TypeNotPublished for a claim that may not be."""
+        with self._redis.pipeline(transaction=False) as pipeline:
+            pipeline.hmget(self._keys.rq_worker(worker), "birth", "death")
+            pipeline.hmget(self._keys.types, types)
+            (birth, death), published = pipeline.execute()
+        if birth and not death:
             raise WorkerNameTaken(worker)
-        published: list[Any] = watching.hmget(self._keys.types, types) if types else []
         if unknown := [name for name, kind in zip(types, published, strict=True) if kind is None]:
             raise TypeNotPublished(unknown)
-        return RemoteRecord.from_json(text), milliseconds(watching.time())
 
     def _write(self, pipeline: Pipeline, worker: str, record: RemoteRecord, now: int) -> None:
         forget_at = record.until + KNOWN_LEASES * self._lease

@@ -61,7 +61,8 @@ class Request:
             raise InvalidTask(faults)
         whole_json = _json("params", self.params)
         kind = find_type(self.type, self.params)
-        params_json = _json("params", kind.masked(self.params))
+        shown_params = kind.masked(self.params)
+        params_json = whole_json if shown_params is self.params else _json("params", shown_params)
         depends_on = tuple(dict.fromkeys(self.depends_on))
         return Submission(
             task_id=self.id or new_id(),

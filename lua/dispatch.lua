@@ -35,8 +35,9 @@ local function hand_out(host, member)
   local record = id and redis.pcall("HGET", key.deliveries .. id, delivery)
   if not id or (record and type(record) ~= "string") then
     redis.call("ZREM", name, member)
-    quarantine(name, id or member, damaged(name, "deliveries that have a record", member))
-    problems[#problems + 1] = damaged(name, "deliveries that have a record", member).err
+    local damage = damaged(name, "deliveries that have a record", member)
+    quarantine(name, id or member, damage)
+    problems[#problems + 1] = damage.err
     return false
   end
   local owner = owner_of(record or "")

@@ -35,11 +35,6 @@ class Caller:
     credential: Credential = NOBODY
 
     @classmethod
-    def anonymous(cls) -> "Caller":
-        """Return the caller of whom nothing is known, where nobody has to say who he is."""
-        return cls(ANONYMOUS, frozenset(Scope))
-
-    @classmethod
     def of(cls, credential: Credential) -> "Caller":
         """Return the one who showed this."""
         token, watch = credential.token, credential.watch
@@ -61,11 +56,11 @@ class Caller:
         `whole` is said of what tells of tasks of everybody, `streams` of what a stream token is enough for.
         """
         if scope not in self.scopes:
-            raise _forbidden(Kind.MISSING_SCOPE, f"this needs the scope {scope}")
+            raise Refusal(Kind.MISSING_SCOPE, f"this needs the scope {scope}")
         if self.credential.watch and not streams:
-            raise _forbidden(Kind.STREAM_TOKEN, "a stream token is good for its stream and its tasks only")
+            raise Refusal(Kind.STREAM_TOKEN, "a stream token is good for its stream and its tasks only")
         if whole and self.owner is not None:
-            raise _forbidden(Kind.BOUND_TOKEN, "this tells of everybody's tasks: it needs a token without an owner")
+            raise Refusal(Kind.BOUND_TOKEN, "this tells of everybody's tasks: it needs a token without an owner")
 
     @property
     def is_confined(self) -> bool:
@@ -83,7 +78,12 @@ class Caller:
 
     def sees(self, task: Task) -> bool:
         """Tell whether a task is the caller's business."""
-        return self.may_see(task.owner) and _is_of(self.credential.watch, task)
+        return self.may_see(task.owner) and self.granted.fits(task.id, task.owner or "", task.type, task.queue)
+
+    @property
+    def granted(self) -> Watch:
+        """Return which tasks are there for him: those of his stream token, else all."""
+        return self.credential.watch or Watch()
 
     def owner_wanted(self, owner: str | None) -> str | None:
         """Return the owner whose tasks a filter lets through. Raises Refusal (404) for somebody else's."""
@@ -136,14 +136,3 @@ def _of_bearer(keyring: Keyring, header: str) -> Credential:
     if text.startswith(credentials.STREAM_PREFIX):
         return credentials.of_stream_token(keyring, text)
     return credentials.of_token(keyring, text)
-
-
-def _forbidden(kind: Kind, detail: str) -> Refusal:
-    return Refusal(kind, detail)
-
-
-def _is_of(watch: Watch | None, task: Task) -> bool:
-    if watch is None:
-        return True
-    pairs = ((watch.type, task.type), (watch.queue, task.queue))
-    return task.id in (watch.tasks or {task.id}) and all(value is None or value == actual for value, actual in pairs)

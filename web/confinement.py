@@ -40,7 +40,7 @@ def watch_seen(wanted: Watch, *, partly: bool = False) -> Watch:
 
     `partly` says that some of the tasks are enough: one that is followed may be purged, and the others go on.
     """
-    asked, granted = wanted.tasks, caller().credential.watch or Watch()
+    asked, granted = wanted.tasks, caller().granted
     seen = _seen(sorted(asked))
     if asked and not (seen if partly else seen == asked):
         raise TaskNotFound(min(asked - seen))
@@ -76,7 +76,7 @@ def places() -> Places:
 
 def _is_own(place: Cursor) -> bool:
     entry = desk().past.entry(place.at)
-    granted = caller().credential.watch or Watch()
+    granted = caller().granted
     return entry is not None and caller().may_see(entry.owner or None) and granted.accepts(entry)
 
 

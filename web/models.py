@@ -268,7 +268,7 @@ def _parameter(name: object, *_inside: object) -> str:
 def read_body(model: type[Model]) -> Model:
     """Return the body's values; no body is an empty object. Raises Refusal naming every fault."""
     raw = request.get_data(cache=False)
-    if not raw and request.mimetype != "application/json" and _demands_fields(model):
+    if not raw and request.mimetype != "application/json" and demands_fields(model):
         raise Refusal(Kind.NOT_JSON, "Content-Type: expected application/json")
     if request.content_length is not None and len(raw) < request.content_length:
         raise Refusal(Kind.CUT_OFF, "the body ends before its Content-Length")
@@ -280,7 +280,8 @@ def read_body(model: type[Model]) -> Model:
     return _validated(model, cast(dict[str, Any], document), pointer, wrong_body)
 
 
-def _demands_fields(model: type[BaseModel]) -> bool:
+def demands_fields(model: type[BaseModel]) -> bool:
+    """Tell whether a body must say something."""
     return any(field.is_required() for field in model.model_fields.values())
 
 

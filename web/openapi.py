@@ -1,6 +1,5 @@
 """The API's description (OpenAPI 3.1), made from the routes themselves: `GET /openapi.json`."""
 
-import hashlib
 import inspect
 import re
 import sys
@@ -16,7 +15,7 @@ from pydantic import BaseModel
 from werkzeug.routing import Rule
 
 from . import described
-from .models import NoBody
+from .models import NoBody, demands_fields
 from .operations import UNCHANGED, Operation, Reply, ViewFunction
 from .operations import operation as declared
 from .problems import PROBLEM
@@ -35,26 +34,17 @@ _UNDESCRIBED = frozenset({"HEAD", "OPTIONS"})
 @declared(None, headers=("If-None-Match",), answers={200: Reply(JSON, ("ETag",), "This document."), 304: UNCHANGED})
 def openapi() -> ResponseReturnValue:
     """Return this description."""
-    rendered = current_app.extensions.setdefault("ghostless.openapi", _Rendered())
-    answer = Response(rendered.text(current_app), content_type=JSON)
-    answer.set_etag(rendered.etag)
+    answer = Response(json.dumps(described_once(current_app)), content_type=JSON)
+    answer.add_etag()
     answer.headers["Cache-Control"] = "no-cache"
     return answer.make_conditional(request)
 
 
-class _Rendered:
-    """The document's text, made at the first request: then all routes are there."""
-
-    def __init__(self) -> None:
-        self._text = ""
-        self.etag = ""
-
-    def text(self, app: Flask) -> str:
-        if not self._text:
-            text = json.dumps(document(app))
-            self.etag = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-            self._text = text
-        return self._text
+def described_once(app: Flask) -> Json:
+    """Return the description of an application, made at the first request: then all routes are there."""
+    if "ghostless.openapi" not in app.extensions:
+        app.extensions["ghostless.openapi"] = document(app)
+    return cast(Json, app.extensions["ghostless.openapi"])
 
 
 def document(app: Flask) -> Json:
@@ -174,8 +164,7 @@ def _body(model: type[BaseModel], schema: Json) -> Json:
     examples = cast("Sequence[Any]", cast(Json, model.model_config.get("json_schema_extra") or {}).get("examples", ()))
     if examples:
         content["examples"] = {f"example{number}": {"value": one} for number, one in enumerate(examples, 1)}
-    required = any(field.is_required() for field in model.model_fields.values())
-    return {"required": required, "content": {JSON: content}}
+    return {"required": demands_fields(model), "content": {JSON: content}}
 
 
 def _answer(status: int, answer: Reply, schemas: Schemas) -> Json:

@@ -1,7 +1,7 @@
 """What each route takes and demands, said once: checked before the route, and what it is described from."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, cast
 
@@ -14,8 +14,6 @@ from .guards import READING
 from .models import Body, NoBody, NoQuery, Query, read_body, read_query
 
 ViewFunction = Callable[..., ResponseReturnValue]
-
-NOT_SAID: Mapping[int, "Reply | type[BaseModel] | None"] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +39,11 @@ class Operation:
     scope: Scope | None
     query: type[Query]
     body: type[Body]
-    whole: bool = False  # tells of everybody's tasks: not for callers that are bound to an owner
-    streams: bool = False  # a stream token is enough
-    headers: tuple[str, ...] = ()
-    answers: Mapping[int, Reply] = field(default_factory=dict[int, Reply])
-    problems: tuple[int, ...] = ()
+    whole: bool  # tells of everybody's tasks: not for callers that are bound to an owner
+    streams: bool  # a stream token is enough
+    headers: tuple[str, ...]
+    answers: Mapping[int, Reply]
+    problems: tuple[int, ...]
 
     @classmethod
     def of(cls, view: ViewFunction) -> "Operation | None":
@@ -60,11 +58,12 @@ class Operation:
         query = read_query(self.query)
         if self.query is not NoQuery:
             given["query"] = query
-        body = read_body(self.body) if request.method not in READING else None
-        if self.scope:
-            caller().confirm()  # a body may be on its way for longer than a token that was revoked lets in
-        if self.body is not NoBody:
-            given["body"] = body
+        if request.method not in READING:
+            body = read_body(self.body)
+            if self.scope:
+                caller().confirm()  # it may be on its way for longer than a token that was revoked lets in
+            if self.body is not NoBody:
+                given["body"] = body
         return given
 
 
@@ -76,7 +75,7 @@ def operation(
     whole: bool = False,
     streams: bool = False,
     headers: Sequence[str] = (),
-    answers: Mapping[int, Reply | type[BaseModel] | None] = NOT_SAID,
+    answers: Mapping[int, Reply | type[BaseModel] | None],
     problems: Sequence[int] = (),
 ) -> Callable[[ViewFunction], ViewFunction]:
     """Declare a route's contract. Its view gets `query` and `body`, where it has models of its own, as arguments.

@@ -5,7 +5,7 @@ from flask.typing import ResponseReturnValue
 
 from .models import NextQuery
 from .names import task_id
-from .openapi import document
+from .openapi import described_once
 from .operations import Reply, operation
 from .problems import Refusal
 
@@ -50,7 +50,7 @@ def login(query: NextQuery) -> ResponseReturnValue:
 @operation(None, answers=_PAGE)
 def docs() -> ResponseReturnValue:
     """Show the description of the API to a person."""
-    return page("docs.html", document=document(current_app))
+    return page("docs.html", document=described_once(current_app))
 
 
 @routes.get("/")

@@ -84,20 +84,18 @@ def listing(query: ListQuery) -> ResponseReturnValue:
         page = here.client.list(Filter(query.state, query.type, query.queue, owner), limit=query.limit, cursor=cursor)
     except InvalidTask as error:
         raise wrong_parameter(error.faults) from error
-    answer = jsonify(_page_view(page, newest.epoch) | {"last_event_id": places().shown(newest)})
+    following = cursor_shown(page.cursor)
+    answer = jsonify(tasks=_tasks_view(page, newest.epoch), next=following, last_event_id=places().shown(newest))
     # Weak: a later place in the history alone is no other page.
     answer.set_etag(_page_version(page, newest.epoch), weak=True)
-    if page.cursor:
-        following: dict[str, Any] = query.model_dump(mode="json", exclude_unset=True) | {
-            "cursor": cursor_shown(page.cursor)
-        }
-        answer.headers["Link"] = f'<{url_for("tasks.listing", **following)}>; rel="next"'
+    if following:
+        wanted: dict[str, Any] = query.model_dump(mode="json", exclude_unset=True) | {"cursor": following}
+        answer.headers["Link"] = f'<{url_for("tasks.listing", **wanted)}>; rel="next"'
     return answer.make_conditional(request)
 
 
-def _page_view(page: Page, epoch: str) -> dict[str, Any]:
-    tasks = [damaged_view(id=task.id) if isinstance(task, Damaged) else shown(task, epoch) for task in page.tasks]
-    return {"tasks": tasks, "next": cursor_shown(page.cursor)}
+def _tasks_view(page: Page, epoch: str) -> list[dict[str, Any]]:
+    return [damaged_view(id=task.id) if isinstance(task, Damaged) else shown(task, epoch) for task in page.tasks]
 
 
 def _page_version(page: Page, epoch: str) -> str:

@@ -44,9 +44,13 @@ class Watch:
 
     def accepts(self, subject: Subject) -> bool:
         """Tell whether this is one of the tasks."""
-        if self.tasks and subject.task not in self.tasks:
+        return self.fits(subject.task, subject.owner, subject.type, subject.queue)
+
+    def fits(self, task: str, owner: str, type: str, queue: str) -> bool:
+        """Tell whether a task with this id, owner ("" for none), type and queue is one of them."""
+        if self.tasks and task not in self.tasks:
             return False
-        wanted = ((self.owner, subject.owner), (self.type, subject.type), (self.queue, subject.queue))
+        wanted = ((self.owner, owner), (self.type, type), (self.queue, queue))
         return all(value is None or value == actual for value, actual in wanted)
 
     def places(self) -> list[tuple[str, str]]:

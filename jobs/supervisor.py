@@ -319,14 +319,16 @@ def settle(
     """Tell Redis how an attempt ended, again and again until it answers, and claim the next task with it.
 
     The work is done, so an outage only delays its result. Returns (None, None) when the attempt was given
-    away, cannot be settled, or `give_up` said so; the watchdog then finds the task by its lease.
+    away, cannot be settled, or `give_up` said so; the watchdog then finds the task by its lease. However late it is,
+    Redis is told at least once: it may be the handler alone that took so long.
     """
     # After an outage a lease is left to each worker, in which its result must arrive.
     pauses = Pauses(0.05, min(2.0, store.settings.lease / 4))
     fraction = random.random()
-    was_sent = False
-    while not give_up():
-        if not was_sent and not reporter.flush(patience=1.0):
+    was_sent = is_last = False
+    while not is_last:
+        is_last = give_up()
+        if not was_sent and not reporter.flush(patience=1.0) and not is_last:
             continue
         if not was_sent and reporter.is_lost:
             break

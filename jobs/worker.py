@@ -342,5 +342,6 @@ class Worker(PlainWorker):
         return Claim.new(self.name, [queue.name for queue in self._ordered_queues], self._stable.served)
 
     def _give_up(self) -> bool:
-        # A handler that hears nothing is killed two graces after it was to stop; Redis then has one to answer.
+        # A handler that hears nothing is killed two graces after it was to stop; Redis then has one to answer. A
+        # timeout or a cancel in that time gives the handler a grace more: then `settle` tells Redis once all the same.
         return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + 3 * self.settings.grace

@@ -15,7 +15,7 @@ from ghostless.jobs.registry import registry
 from ghostless.jobs.settings import Settings
 from ghostless.statemachine import State
 
-CLOCKS = {**QUICK, "GHOSTLESS_LEASE": "1.0", "GHOSTLESS_GRACE": "1.0"}
+CLOCKS = {**QUICK, "GHOSTLESS_LEASE": "1.0", "GHOSTLESS_GRACE": "0.5"}
 """Short clocks: a dead worker's task is taken away after a second. One that stops tries for three to tell the end."""
 
 TYPE, OTHER_TYPE, QUEUE = "step.work", "step.other", "default"

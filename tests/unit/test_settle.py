@@ -106,6 +106,17 @@ def test_an_ending_is_sent_until_it_is_answered(store: LossyStore, reporter: Rep
     assert {verb for verb, _ in store.calls[first:]} == {"finish"}
 
 
+def test_an_ending_that_comes_too_late_is_sent_once(store: LossyStore, reporter: Reporter) -> None:
+    """A worker that is to leave by now has its task's end told all the same, be it that only the handler was slow."""
+    answer = (Answer("moved", "t1", "PENDING", 1), None)
+    store.ready["finish"] = [answer]
+    assert settled(store, reporter, give_up=lambda: True) == answer
+    store.ready["finish"] = [LOST, answer]
+    reporter.hold(HELD, State.PROCESSING, time.monotonic())
+    assert settled(store, reporter, give_up=lambda: True) == (None, None)
+    assert len(store.of("finish")) == 2
+
+
 def test_an_attempt_that_was_given_away_sends_nothing(store: LossyStore, reporter: Reporter) -> None:
     """A stale answer to a beat ends the story: the result belongs to nobody any more."""
     store.ready["heartbeat"] = [StaleAttempt("t1", 1)] * 100

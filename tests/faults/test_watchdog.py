@@ -76,10 +76,11 @@ def test_redis_restarts_under_two_hundred_tasks(server: RedisServer, fleet: Flee
         fleet.watchdog()
         fleet.watchdog()
         eventually(lambda: assert_judging(client), seconds=20)
+        stopped_at = client.reads.now()
         server.stop()
         time.sleep(1.2 * client.settings.lease)  # the fault itself
         server.start()
-        eventually(lambda: assert_judging(client), seconds=20)
+        eventually(lambda: assert_judging(client, stopped_at), seconds=20)
         time.sleep(client.settings.lease / 2)  # in which a wrong judgement would be made
         assert client.counts()[State.PROCESSING] == len(ids)
     assert lost == []
@@ -99,10 +100,10 @@ def submit_many(client: Client, trace: Path, number: int) -> list[str]:
     return [answer.task_id for answer in answers]  # type: ignore[union-attr]
 
 
-def assert_judging(client: Client) -> None:
-    """Check that a watchdog sweeps, and judges leases again."""
+def assert_judging(client: Client, since: int = 0) -> None:
+    """Check that a watchdog sweeps, and judges leases again, after a pause that it made later than `since` (ms)."""
     watched = client.reads.watchdog() or {}
-    assert watched.get("swept_at", 0) > watched.get("judge_from", 0)  # type: ignore[operator]
+    assert watched.get("swept_at", 0) > watched.get("judge_from", 0) > since  # type: ignore[operator]
 
 
 def test_ten_workers_killed_at_once(client: Client, fleet: Fleet, tmp_path: Path, end: Path) -> None:

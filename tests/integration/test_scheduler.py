@@ -12,6 +12,7 @@ from audit import audit
 from click.testing import CliRunner
 from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client, Filter
+from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.errors import CorruptRecord, InvalidTask, RedisUnavailable, ScheduleNotFound
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.model import Task
@@ -162,12 +163,13 @@ def test_a_scheduler_that_was_stopped_in_the_middle(
 def test_a_run_that_fails_or_is_removed_ends_no_schedule(
     scheduler: Scheduler, schedules: Schedules, client: Client, hand: Hand
 ) -> None:
-    """Whatever becomes of a run, FAILED, cancelled or purged: the next one is submitted, also without overlap."""
+    """FAILED, cancelled, purged, or its record lost: the next one is submitted, also without overlap."""
     schedules.put(schedule(overlap="skip"))
     ends: list[Callable[[str], object]] = [
         lambda _task_id: hand.run(event=Event.FAIL, retryable=False),
         client.cancel,
         lambda task_id: purge(client, task_id),
+        lambda task_id: client.store.redis.delete(client.store.keys.task(task_id)),
     ]
     for number, end in enumerate(ends, start=1):
         late(schedules, 100 - number)
@@ -178,6 +180,7 @@ def test_a_run_that_fails_or_is_removed_ends_no_schedule(
     told = schedules.get("tidy")
     assert (0, "") == (told.skipped, told.last_problem)
     assert State.PENDING == client.get(str(told.last_task)).state
+    assert list(Doctor(client.store, "doctor:test").audit()), "which puts away what is left of the lost one"
 
 
 @pytest.mark.parametrize(("misfire", "runs"), [("skip", 0), ("once", 1), ("all", 5)])

@@ -2,11 +2,10 @@
 // The page that takes a token, and keeps it in a cookie that no script can read.
 
 import { byId, show } from "./dom.js";
-import { isSignedIn, readSession } from "./session.js";
+import { base, isSignedIn, readSession } from "./session.js";
 
 const token = /** @type {HTMLInputElement} */ (byId("token"));
 const button = /** @type {HTMLButtonElement} */ (byId("sign-in"));
-const base = document.body.dataset.base;
 
 /** Where to go afterwards: an address of this server, and whole, since a path alone may begin like another host's. */
 function destination() {

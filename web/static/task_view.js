@@ -19,8 +19,7 @@ const TIMES = [["submitted_at", "Submitted"], ["started_at", "Started"], ["due_a
 
 /** @type {Record<string, string>} */
 const CONNECTIONS = {
-  live: "live", polling: "polling", reconnecting: "reconnecting; what is shown may be old", ended: "ended",
-  failed: "not followed; what is shown may be old",
+  reconnecting: "reconnecting; what is shown may be old", failed: "not followed; what is shown may be old",
 };
 
 const id = byId("task").dataset.id;
@@ -30,7 +29,6 @@ let since = 0;
 export function showState(state, entered) {
   since = entered;
   write("state", state);
-  byId("state").dataset.state = state;
   byId("state").dataset.kind = KINDS[state] ?? "moving";
   document.title = `${state} ${id} - Ghostless`;
   showSince();

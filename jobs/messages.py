@@ -1,6 +1,7 @@
 """What goes to the scripts and what they answer, as frozen values."""
 
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,6 +79,8 @@ class Claimed:
     asked_at: float = 0.0  # when the call that started it was made, on the monotonic clock: the lease counts from there
     results: Mapping[str, Any] | int = field(default_factory=dict[str, Any])
     """What the tasks that it depends on returned, by id; how many bytes that is when it is too much."""
+    answered_at: float = field(default_factory=time.monotonic)
+    """When the call had its answer: the timeout counts from here, so that no attempt runs shorter than it may."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ class Supervisor:
     _has_told_drain: bool = False
 
     def __post_init__(self) -> None:
-        self._clocks = Clocks(self.claimed.task.policy, self.claimed.asked_at)
+        self._clocks = Clocks(self.claimed.task.policy, self.claimed.answered_at)
 
     def run(self) -> Ending | None:
         """Run the handler to its end; None when the attempt was given away meanwhile."""

@@ -121,11 +121,11 @@ def test_killed_in_the_middle(client: Client, fleet: Fleet, rq_redis: Redis, tra
     }
     for path in traces.values():
         running(path, 2)
+    rq(fleet, "suspend")  # so that the one that lives takes no more
     families = [process for stock in fleet.processes[-3:] for process in psutil.Process(stock.pid).children(True)]
     for stock, dies in zip(fleet.processes[-3:], (False, True, True), strict=True):
         for process in (*psutil.Process(stock.pid).children(), *([stock] if dies else [])):
             process.kill()
-    rq(fleet, "suspend")  # so that the one that lives takes no more
     for task_id in traces:
         ended(client, task_id, "RETRY_WAITING", "PENDING")
     assert not any(is_running(process.pid) for process in families), "no handler runs on"

@@ -200,7 +200,9 @@ def middle(rounds: Sequence[Mapping[str, Cost]], verb: str, figure: str) -> tupl
 
 def table(rounds: Sequence[Mapping[str, Cost]]) -> Table:
     """Return the figures of each verb as a table."""
-    shown = Table("verb", "caller waits µs", "spread", "Redis busy µs", "spread", "commands inside", "of a bare EVALSHA")
+    shown = Table(
+        "verb", "caller waits µs", "spread", "Redis busy µs", "spread", "commands inside", "of a bare EVALSHA"
+    )
     least, _ = middle(rounds, BARE, "waited")
     for verb in rounds[0]:
         waited, waited_spread = middle(rounds, verb, "waited")

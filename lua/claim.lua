@@ -19,4 +19,4 @@ for index, list in ipairs(KEYS) do queues[index] = string.sub(list, #key.rq_queu
 
 return claim_next(queues, {
   worker_id = worker_id, token = token, lease = lease, patience = patience, types = types, tasks_only = tasks_only,
-})
+}, clock())

@@ -1,13 +1,16 @@
-"""Builds the full text of a script: the rendered prelude, the shared parts it uses, and its verb.
+"""Builds the full text of a script: what it needs of the rendered prelude and of the shared parts, then its verb.
 
-The table, the states and the key names are written once, in Python; a changed table changes the text and so
-the SHA of every script, and an old process never runs a new table.
+The table, the states and the key names are written once, in Python; a changed one changes the text and so the SHA of
+every script that looks at it, and an old process never runs a new table.
+
+Redis runs the whole text at every call, and making tables and functions that nobody uses takes longer than most of the
+work. So names of states, events, reasons and keys are put in place, and only what is named further on is kept.
 """
 
 import pickle
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from enum import StrEnum
 from importlib.resources import files
 
@@ -28,6 +31,7 @@ from ..statemachine import (
     State,
 )
 from ..statemachine.budget import BUDGETS
+from .definitions import definitions, needed, without_comments
 
 ALWAYS = ("transition", "dependents")
 """Parts that stand before every verb: how a task moves, and what its end means for others."""
@@ -63,6 +67,7 @@ RESULTS_LIMIT = 1024 * 1024
 """Bytes of the results of its dependencies that an attempt gets."""
 
 _USES = re.compile(r"^-- uses (.+)$", re.MULTILINE)
+_NAME = re.compile(r"\b(State|Event|Reason|key)\.(\w+)")
 
 
 def source(part: str) -> str:
@@ -74,17 +79,21 @@ def render(verb: str, names: Mapping[str, str]) -> str:
     """Return the whole script of a verb; `names` are the key names of `jobs.keys.script_names`."""
     text = source(verb)
     uses = _USES.search(text)
-    parts = [*ALWAYS, *(uses.group(1).split(", ") if uses else ())]
-    return "\n".join([prelude(names), *(source(part) for part in parts), text])
+    return build(text, uses.group(1).split(", ") if uses else (), names)
+
+
+def build(code: str, parts: Iterable[str], names: Mapping[str, str]) -> str:
+    """Return a script that runs some code, before it what that needs of the prelude and of these parts."""
+    texts = [prelude(names), *(source(part) for part in (*ALWAYS, *parts))]
+    *before, code = (_with_names(without_comments(text), names) for text in (*texts, code))
+    return "\n".join([*needed([piece for text in before for piece in definitions(text)], code), code])
 
 
 def prelude(names: Mapping[str, str]) -> str:
     """Render the table, the fixed lists and the key names as Lua locals."""
     return "\n".join(
         [
-            _local("State", _by_name(State)),
-            _local("Event", _by_name(Event)),
-            _local("Reason", _by_name(Reason)),
+            *(_local(name, values) for name, values in _names(names).items()),
             _local("MOVES", {f"{state} {event}": target for (state, event), target in TABLE.items()}),
             _local("ALREADY", _set(f"{state} {event}" for state, event in ALREADY)),
             _local("INITIAL", _set(INITIAL)),
@@ -94,21 +103,33 @@ def prelude(names: Mapping[str, str]) -> str:
             _local("RUNNING", _set(RUNNING)),
             _local("WAITING_FOR_TIME", _set(WAITING_FOR_TIME)),
             _local("LOSSES", _set(LOSSES)),
+            _local("REASONS", _set(Reason)),
             _local("BUDGETS", BUDGETS),
             f"local BY_POLICY = {_quote(BY_POLICY)}",
-            f"local POLICY = {{{', '.join(_policy_fields())}}}",
+            _local("TERMS", _terms()),
+            _local("DEFAULT_TERMS", {name: str(value) for name, value in asdict(Policy()).items()}),
             f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
             f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
             f"local WAKE_HINTS = {WAKE_HINTS}",
             f"local RESULTS_LIMIT = {RESULTS_LIMIT}",
-            _local("key", names),
         ]
     )
 
 
-def _policy_fields() -> Iterable[str]:
-    defaults = Policy()
-    return (f"{{name={_quote(field.name)}, default={getattr(defaults, field.name)}}}" for field in fields(Policy))
+def _names(names: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
+    """Return the tables whose fields are put in place; one that is looked at by a computed name is there as well."""
+    return {"State": _by_name(State), "Event": _by_name(Event), "Reason": _by_name(Reason), "key": names}
+
+
+def _with_names(text: str, names: Mapping[str, str]) -> str:
+    """Put each name in its place. Raises KeyError for one that is not there."""
+    tables = _names(names)
+    return _NAME.sub(lambda found: _quote(tables[found[1]][found[2]]), text)
+
+
+def _terms() -> dict[str, str]:
+    """Return by which pattern each field of a policy is found in its packed form."""
+    return {field.name: "^" + "%d+," * place + "(%d+)" for place, field in enumerate(fields(Policy))}
 
 
 def _ticket() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ local CHANGES = {
   end,
   -- Another life, due at once, with fresh budgets.
   [Event.RETRY] = function(move, now)
-    move.set.due_at = now
+    set(move, "due_at", now)
     move.delete = {"failures", "timeouts", "losses"}
     return {due_at = now}
   end,

@@ -20,8 +20,8 @@ local id = string.sub(KEYS[1], #key.task + 1)
 local attempt, token, event = ARGV[1], ARGV[2], ARGV[3]
 local actor, reason, message, text = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local retryable, asked, fraction = ARGV[8] == "1", tonumber(ARGV[9]), tonumber(ARGV[10])
-local worker_id, next_token, lease, types = ARGV[11], ARGV[12], tonumber(ARGV[13]), ARGV[14]
-local patience = tonumber(ARGV[15])
+local worker_id, next_token, lease, types = ARGV[11], ARGV[12], ARGV[13], ARGV[14]
+local patience = ARGV[15]
 
 -- Whatever else the table allows is not for a worker to say at the end of an attempt.
 local ENDS_ATTEMPT = {

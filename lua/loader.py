@@ -10,7 +10,7 @@ work. So names of states, events, reasons and keys are put in place, and only wh
 import pickle
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from enum import StrEnum
 from importlib.resources import files
 
@@ -30,7 +30,7 @@ from ..statemachine import (
     Reason,
     State,
 )
-from ..statemachine.budget import BUDGETS
+from ..statemachine.budget import BUDGETS, CLOCKS
 from .definitions import definitions, needed, without_comments
 
 ALWAYS = ("transition", "dependents")
@@ -107,7 +107,7 @@ def prelude(names: Mapping[str, str]) -> str:
             _local("BUDGETS", BUDGETS),
             f"local BY_POLICY = {_quote(BY_POLICY)}",
             _local("TERMS", _terms()),
-            _local("DEFAULT_TERMS", {name: str(value) for name, value in asdict(Policy()).items()}),
+            _local("DEFAULT_TERMS", {name: str(getattr(Policy(), name)) for name in _terms()}),
             f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
             f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
             f"local WAKE_HINTS = {WAKE_HINTS}",
@@ -128,8 +128,9 @@ def _with_names(text: str, names: Mapping[str, str]) -> str:
 
 
 def _terms() -> dict[str, str]:
-    """Return by which pattern each field of a policy is found in its packed form."""
-    return {field.name: "^" + "%d+," * place + "(%d+)" for place, field in enumerate(fields(Policy))}
+    """Return by which pattern each field of a packed policy is found; its clocks are a matter of workers."""
+    names = [field.name for field in fields(Policy)][:-CLOCKS]
+    return {name: "^" + "%d+," * place + "(%d+)" for place, name in enumerate(names)}
 
 
 def _ticket() -> tuple[str, ...]:

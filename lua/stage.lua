@@ -9,7 +9,7 @@
 -- appends STAGE
 
 local id = string.sub(KEYS[1], #key.task + 1)
-local attempt, token, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local attempt, token, lease = ARGV[1], ARGV[2], ARGV[3]
 local actor, name, entries_allowed, call = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
 
 local task, refusal = read_held(id, attempt, token, Event.STAGE)

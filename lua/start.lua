@@ -10,7 +10,7 @@
 -- appends START
 
 local id = string.sub(KEYS[1], #key.task + 1)
-local claim = {worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3]), patience = tonumber(ARGV[4])}
+local claim = {worker_id = ARGV[1], token = ARGV[2], lease = ARGV[3], patience = ARGV[4]}
 
 claim.ticket_taken = true
 local task, damage = read_task(id)

@@ -91,7 +91,7 @@ local move = {task = task, state = target, delete = {}, steps = {
   {event = Event.SUBMIT, from = "", to = target, actor = actor, reason = reason, message = ""},
 }}
 move.fields = {
-  "type", task_type, "queue", queue, "policy", policy, "fingerprint", fingerprint, "submitted_at", now, "attempt", 0,
+  "type", task_type, "queue", queue, "policy", policy, "fingerprint", fingerprint, "submitted_at", now, "attempt", "0",
 }
 if clocks then set(move, "clocks", clocks) end
 if task.owner then set(move, "owner", owner) end
@@ -112,5 +112,5 @@ if depends_on ~= "" then redis.call("SET", key.depends_on .. id, depends_on) end
 if metadata ~= "" then redis.call("SET", key.metadata .. id, metadata) end
 if callback ~= "" then redis.call("SET", key.callback .. id, callback) end
 if idempotency_key ~= "" then redis.call("SET", key.idempotency .. idempotency_key, id, "PX", idempotency_life) end
-if redis.call("HINCRBY", key.ledger, "submitted", 1) == 1 then redis.call("SET", key.epoch, epoch, "NX") end
+if redis.call("HINCRBY", key.ledger, "submitted", "1") == 1 then redis.call("SET", key.epoch, epoch, "NX") end
 return reply("moved", task)

@@ -4,7 +4,7 @@
 local TASK_FIELDS = {
   "attempt", "failures", "timeouts", "losses", "entries", "entered_at", "started_at", "timeout_at", "parked_at",
   "lease", "patience",
-  "state", "type", "queue", "owner", "token", "worker_id", "policy", "clocks", "dependencies", "dependents", "secrets",
+  "state", "type", "queue", "owner", "token", "worker_id", "policy", "dependencies", "dependents", "secrets",
 }
 local NUMBERS = 11 -- so many of these fields, the first ones, are whole numbers
 
@@ -23,11 +23,23 @@ local function whole(text)
   if value and value < 2 ^ 53 then return value end
 end
 
--- Reads a key that must be of a kind, if it is there. Returns what the command answers, or nil and what is wrong.
+local checked = {} -- keys that this call found to be of the right type, or not there: so it stays
+
+-- Returns what is wrong with a key that is there, and of another type.
+local function check_type(name, kind)
+  if checked[name] then return end
+  local actual = redis.call("TYPE", name).ok
+  if actual ~= kind and actual ~= "none" then return damaged(name, kind, actual) end
+  checked[name] = true
+end
+
+-- Reads a key of a kind by a command that is for this kind only, which is a check as well. Returns its answer, or nil
+-- and what is wrong.
 local function fetch(kind, command, name, ...)
   local answer = redis.pcall(command, name, ...)
-  if type(answer) ~= "table" or not answer.err then return answer end
-  return nil, damaged(name, kind, redis.call("TYPE", name).ok)
+  if type(answer) == "table" and answer.err then return nil, damaged(name, kind, redis.call("TYPE", name).ok) end
+  checked[name] = true
+  return answer
 end
 
 -- Whether a text is whole numbers joined by commas.
@@ -65,7 +77,6 @@ local function fault_of_fields(task)
   if not task.queue then return damaged(name .. "queue", "a queue name", task.queue) end
   if not task.entered_at then return damaged(name .. "entered_at", "a time in ms", task.entered_at) end
   if not is_packed(task.policy or "") then return damaged(name .. "policy", "numbers", task.policy) end
-  if task.clocks and not is_packed(task.clocks) then return damaged(name .. "clocks", "numbers", task.clocks) end
 end
 
 -- Returns the task, or nil and the reply that says why not.
@@ -126,16 +137,6 @@ end
 local function unmet_of(id)
   local ids = redis.pcall("SMEMBERS", key.unmet .. id)
   return ids.err and {} or ids
-end
-
-local checked = {} -- keys that this call found to be of the right type: they stay so
-
--- Returns what is wrong with a key that is there, and of another type.
-local function check_type(name, kind)
-  if checked[name] then return end
-  local actual = redis.call("TYPE", name).ok
-  if actual ~= kind and actual ~= "none" then return damaged(name, kind, actual) end
-  checked[name] = true
 end
 
 local function check_queue_types(task, is_parked)
@@ -253,12 +254,12 @@ local function leave(task, to, options)
   redis.call("ZREM", key.state .. from, id)
 end
 
-local function enter_queue(task, now, options)
+local function enter_queue(task, at, options)
   if options.parked then
-    park(task, now)
+    park(task, at)
   else
     push_ticket(task, options.at_front)
-    redis.call("ZADD", key.pending .. task.queue, now, task.id)
+    redis.call("ZADD", key.pending .. task.queue, at, task.id)
   end
   redis.call("HSETNX", key.queues, task.queue, "running")
 end
@@ -269,19 +270,19 @@ local function wait_for(dependency, id, since)
   redis.call("HSET", key.task .. dependency, "dependents", 1)
 end
 
-local function enter_dependencies(id, now, options)
+local function enter_dependencies(id, at, options)
   redis.call("SADD", key.unmet .. id, unpack(options.unmet))
-  for _, dependency in ipairs(options.unmet) do wait_for(dependency, id, now) end
+  for _, dependency in ipairs(options.unmet) do wait_for(dependency, id, at) end
   if options.due_at then redis.call("ZADD", key.due, options.due_at, id) end
 end
 
--- `options`: at_front, parked, ticket_taken, is_oldest, lease (ms), due_at (ms), unmet (ids)
-local function enter(task, to, now, options)
+-- `at` is now, as text. `options`: at_front, parked, ticket_taken, is_oldest, lease (ms), due_at (ms), unmet (ids)
+local function enter(task, to, now, at, options)
   local id = task.id
   if to == State.PENDING then
-    enter_queue(task, now, options)
+    enter_queue(task, at, options)
   elseif to == State.BLOCKED then
-    enter_dependencies(id, now, options)
+    enter_dependencies(id, at, options)
   elseif RUNNING[to] and not RUNNING[task.state] then
     redis.call("SET", key.heartbeat .. id, task.worker_id .. " " .. task.attempt, "PX", options.lease)
     redis.call("ZADD", key.deadlines, now + options.lease, id)
@@ -290,8 +291,8 @@ local function enter(task, to, now, options)
   elseif FINAL[to] then
     redis.call("ZADD", key.retention, now + term(task, "retention"), id)
   end
-  if task.owner then redis.call("ZADD", key.owned .. task.owner, now, id) end
-  redis.call("ZADD", key.state .. to, now, id)
+  if task.owner then redis.call("ZADD", key.owned .. task.owner, at, id) end
+  redis.call("ZADD", key.state .. to, at, id)
 end
 
 -- Appends the steps to the history and notes the entries' ids in the task, to live as long as it does.
@@ -326,21 +327,23 @@ local function commit(move, now, options)
     or check_place_types(task, to, options.parked, options.unmet)
     or to == State.PENDING and check_entrance_types(task.queue)
   if problem then return problem end
+  local at = string.format("%.0f", now) -- once: Redis takes longer to do so, for each argument
   if task.state and moved then leave(task, to, options) end
   record(move)
-  if task.state == State.PENDING then move.delete[#move.delete + 1] = "unticketed_at" end
+  -- What was noted in an earlier stay in the queue.
+  if task.state and to == State.PENDING then move.delete[#move.delete + 1] = "unticketed_at" end
   if options.parked then
-    set(move, "parked_at", now)
+    set(move, "parked_at", at)
   elseif task.parked_at then
     move.delete[#move.delete + 1] = "parked_at"
   end
   if moved then
     set(move, "state", to)
-    set(move, "entered_at", now)
+    set(move, "entered_at", at)
     set(move, "reason", move.steps[#move.steps].reason)
   end
   write_fields(move)
-  if moved then enter(task, to, now, options) end
+  if moved then enter(task, to, now, at, options) end
   task.state = to
   if FINAL[to] and task.dependents then settle(task, now) end
 end

@@ -93,10 +93,10 @@ def run(store: Store) -> None:
         finish(store, claimed)
 
 
-def ours(settings: Settings) -> dict[str, Kept]:
+def ours(settings: Settings, task_ids: Sequence[str]) -> dict[str, Kept]:
     """Return what a task keeps when it is queued, and when it is finished with four entries in its history."""
     store = Store(connect(settings), settings)
-    redis, task_ids = store.redis, [new_id() for _ in range(TASKS)]
+    redis = store.redis
     submit(store, [new_id()])  # so that what Redis holds of the scripts counts for none
     run(store)
     redis.flushdb()
@@ -127,14 +127,17 @@ def table(kept: Mapping[str, Kept], rq: Mapping[str, float]) -> Table:
     shown.add_row("Redis' table of keys, and what it has in reserve", *(f"{size:.0f}" for size in rest))
     shown.add_section()
     shown.add_row("a task", *(f"{state.whole:.0f}" for state in kept.values()))
-    shown.add_row("a job of stock rq", *(f"{rq[state]:.0f}" for state in kept))
+    shown.add_row("a job of stock rq", *(f"{size:.0f}" for size in rq.values()))
     return shown
 
 
 def main() -> int:
     """Store tasks and jobs, and print the table."""
     with private_redis() as settings:
-        kept = ours(settings)
+        kept = ours(settings, [new_id() for _ in range(TASKS)])
+    with private_redis() as settings:
+        with_short_ids = ours(settings, [str(number) for number in range(TASKS)])
+    kept |= {f"{state}, id of 3 digits": of_state for state, of_state in with_short_ids.items()}
     with private_redis() as settings:
         rq = of_rq(settings)
     Console().print(table(kept, rq))

@@ -8,6 +8,7 @@ work. So names of states, events, reasons and keys are put in place, and only wh
 """
 
 import pickle
+import pickletools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -136,10 +137,11 @@ def _terms() -> dict[str, str]:
 def _ticket() -> tuple[str, ...]:
     """Return the constant fields of a ticket: a job that never times out in rq and leaves nothing behind.
 
-    Pickle protocol 0 is text, and the call holds no data of the task. A second is the shortest life of what rq
+    Pickle protocol 0 is text, without its notes for what comes twice it is short, and the call holds no data of the
+    task. A second is the shortest life of what rq
     calls a failed job, since a zero would make rq search its queue for it.
     """
-    call = pickle.dumps((TICKET_FUNCTION, None, (), {}), protocol=0).decode("ascii")
+    call = pickletools.optimize(pickle.dumps((TICKET_FUNCTION, None, (), {}), protocol=0)).decode("ascii")
     return ("data", call, "status", "queued", "timeout", "-1", "result_ttl", "0", "failure_ttl", "1")
 
 

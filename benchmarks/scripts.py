@@ -12,7 +12,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from redis import Redis
@@ -22,7 +23,8 @@ from rich.table import Table
 from ..jobs.connection import connect
 from ..jobs.messages import Claim, Claimed, ClaimReply, Ending, Submission
 from ..jobs.settings import Settings
-from ..jobs.store import BATCH, Store
+from ..jobs.store import Store
+from ..lua import BATCH
 from ..statemachine import Event, Policy, Reason
 
 ROUNDS = 7
@@ -31,6 +33,9 @@ TASKS = 300
 
 AT_ONCE = 5
 """Calls at the bound of a script in one round."""
+
+MANY = 200
+"""Tasks that wait for one: more than are told in one call."""
 
 BARE = "bare EVALSHA"
 LIFE = ("submit", "finish + claim")
@@ -165,25 +170,33 @@ def bare(redis: Redis) -> dict[str, Cost]:
 def at_bounds(store: Store) -> dict[str, Cost]:
     """Return the costs of scripts that have as much to do as they do in one call."""
     redis, number = store.redis, AT_ONCE * BATCH
-    store.submit_many([task(f"d{n}", delay=1) for n in range(number)])
+    tasks = [f"d{n}" for n in range(number)]
+    store.submit_many([task(id, delay=1) for id in tasks])
     costs = {f"release, {BATCH} due": measured(redis, [lambda: store.release("bench")] * AT_ONCE)}
-    for _ in range(number):
-        finish(store, claim(store))
-    _put_into_the_past(redis, store.keys.retention)
-    costs[f"purge, {BATCH} due"] = measured(redis, [lambda: store.purge()] * AT_ONCE)
-    store.submit_many([task(f"e{n}") for n in range(number)])
-    for _ in range(number):
+    for _ in tasks:
         claim(store)
-    _put_into_the_past(redis, store.keys.deadlines)
-    redis.delete(*redis.scan_iter(store.keys.heartbeat("*"), count=number))
-    store.sweep("bench", {})  # the first look
-    _put_into_the_past(redis, store.keys.deadlines)
+    lose(store, tasks)
     costs[f"sweep, {BATCH} lost"] = measured(redis, [lambda: store.sweep("bench", {})] * AT_ONCE)
+    store.submit_many([task(f"e{n}") for n in range(number)])
+    for _ in tasks:
+        finish(store, claim(store))
+    redis.zunionstore(store.keys.retention, {store.keys.retention: 0})
+    costs[f"purge, {BATCH} due"] = measured(redis, [lambda: store.purge()] * AT_ONCE)
+    store.submit(task("root"))
+    waiting = [replace(task(f"f{n}"), depends_on=("root",)) for n in range(MANY)]
+    store.submit_many(waiting)
+    costs[f"finish, {MANY} wait for it"] = measured(redis, [partial(finish, store, claim(store))])
     return costs
 
 
-def _put_into_the_past(redis: Redis, index: str) -> None:
-    redis.zunionstore(index, {index: 0})
+def lose(store: Store, tasks: Iterable[str]) -> None:
+    """Let the leases of running tasks be over, and what a watchdog notes before it judges be noted."""
+    now = round(time.time() * 1000)
+    for task_id in tasks:
+        store.redis.delete(store.keys.heartbeat(task_id))
+        store.redis.hset(store.keys.task(task_id), "second_look_at", now)
+    store.redis.zunionstore(store.keys.deadlines, {store.keys.deadlines: 0})
+    store.redis.hset(store.keys.watchdog, mapping={"swept_at": now, "judge_from": now})
 
 
 def one_round(store: Store) -> dict[str, Cost]:

@@ -1,7 +1,7 @@
 -- Takes the next task of the first queue that has one. Used by `claim` and, fused, by `finish`.
 
 local CLAIM_TTL = "60000" -- ms that a repeated claim is recognised
-local LOOK_AT_MOST = 100 -- tickets passed over in one call: of ended tasks, and of types that the worker does not serve
+local LOOK_AT_MOST = 50 -- tickets passed over in one call: of ended tasks, and of types that the worker does not serve
 
 -- A value that cannot be read is answered as an error in its place: the task is started by then.
 local function value_of(name)

@@ -1,7 +1,6 @@
 -- What the end of a task means for those that wait for it: they are released or cancelled in the same script, and those
 -- that wait for a cancelled one after them.
 
-local TOLD_AT_MOST = 100 -- dependents told in one call; the watchdog tells the others
 local COSTLY = 10 -- so many tasks that a cancelled dependent leaves take as long as telling one more
 local spent, told = 0, 0
 
@@ -108,10 +107,10 @@ end
 -- Returns what is wrong with the index of dependents, if anything.
 local function tell_dependents(ended, now, put_aside)
   local name = key.dependents .. ended.id
-  local ids, damage = fetch("zset", "ZRANGE", name, 0, TOLD_AT_MOST - 1)
+  local ids, damage = fetch("zset", "ZRANGE", name, 0, BATCH - 1)
   if damage then return damage end
   for _, id in ipairs(ids) do
-    if spent >= TOLD_AT_MOST then return end
+    if spent >= BATCH then return end
     spent = spent + 1
     local problem = tell(id, ended, now)
     if problem and put_aside then put_aside(name, id, problem) end

@@ -61,6 +61,9 @@ VALUES = (
 )  # fmt: skip
 """What a task keeps beside its record, each in a key of its own."""
 
+BATCH = 30
+"""Tasks that one call moves, at most: about as many as take a millisecond, for which all others wait."""
+
 WAKE_HINTS = 100
 """Most hints kept for the idle workers of one queue."""
 
@@ -111,6 +114,7 @@ def prelude(names: Mapping[str, str]) -> str:
             _local("DEFAULT_TERMS", {name: str(getattr(Policy(), name)) for name in _terms()}),
             f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
             f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
+            f"local BATCH = {BATCH}",
             f"local WAKE_HINTS = {WAKE_HINTS}",
             f"local RESULTS_LIMIT = {RESULTS_LIMIT}",
         ]

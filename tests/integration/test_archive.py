@@ -24,8 +24,9 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
 from ghostless.jobs.errors import ArchiveUnusable, CorruptRecord, NotArchived, TaskNotFound
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import BATCH, Store
+from ghostless.jobs.store import Store
 from ghostless.jobs.watchdog import Watchdog
+from ghostless.lua import BATCH
 from ghostless.statemachine import Event
 from redis import Redis
 from redis.connection import UnixDomainSocketConnection

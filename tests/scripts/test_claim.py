@@ -72,10 +72,10 @@ def test_a_ticket_of_a_task_that_is_not_pending_starts_nothing(backend: Redis, s
 
 
 def test_one_claim_passes_over_a_bounded_number_of_tickets(redis: Redis) -> None:
-    """A hundred stale tickets end one call, which says that there may be more; the next call goes on."""
+    """Fifty stale tickets end one call, which says that there may be more; the next call goes on."""
     stage = scene(redis)
     put(stage, State.PENDING)
-    redis.lpush(stage.keys.rq_queue(QUEUE), *(f"gone{number}" for number in range(150)))
+    redis.lpush(stage.keys.rq_queue(QUEUE), *(f"gone{number}" for number in range(75)))
     assert ["more", ID] == take(stage, QUEUE, number=2)
     assert [] == audit(redis, stage.keys, [ID])
 

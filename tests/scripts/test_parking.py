@@ -4,7 +4,7 @@ import pytest
 from audit import audit
 from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.messages import Claim, Claimed
-from ghostless.jobs.store import BATCH
+from ghostless.lua import BATCH
 from ghostless.statemachine import Event, Reason, State
 from redis import Redis
 from scripts.seeding import (

@@ -10,10 +10,12 @@ work. So names of states, events, reasons and keys are put in place, and only wh
 import pickle
 import pickletools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
+from functools import cache
 from importlib.resources import files
+from itertools import chain
 
 from ..statemachine import (
     ALREADY,
@@ -71,26 +73,46 @@ RESULTS_LIMIT = 1024 * 1024
 """Bytes of the results of its dependencies that an attempt gets."""
 
 _USES = re.compile(r"^-- uses (.+)$", re.MULTILINE)
-_NAME = re.compile(r"\b(State|Event|Reason|key)\.(\w+)")
+_NAME = re.compile(r"\b(?:State|Event|Reason|key)\.\w+")
 
 
+@cache
 def source(part: str) -> str:
     """Return the text of one file as it is. Raises FileNotFoundError for an unknown part."""
     return files(__name__.rpartition(".")[0]).joinpath(f"{part}.lua").read_text(encoding="utf-8")
 
 
+def render_all(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole script of each verb; `names` are the key names of `jobs.keys.script_names`."""
+    beginning, literals = definitions(prelude(names)), _literals(names)
+    return {verb: _assemble(source(verb), _parts_of(verb), beginning, literals) for verb in VERBS}
+
+
 def render(verb: str, names: Mapping[str, str]) -> str:
-    """Return the whole script of a verb; `names` are the key names of `jobs.keys.script_names`."""
-    text = source(verb)
-    uses = _USES.search(text)
-    return build(text, uses.group(1).split(", ") if uses else (), names)
+    """Return the whole script of a verb."""
+    return build(source(verb), _parts_of(verb), names)
 
 
 def build(code: str, parts: Iterable[str], names: Mapping[str, str]) -> str:
     """Return a script that runs some code, before it what that needs of the prelude and of these parts."""
-    texts = [prelude(names), *(source(part) for part in (*ALWAYS, *parts))]
-    *before, code = (_with_names(without_comments(text), names) for text in (*texts, code))
-    return "\n".join([*needed([piece for text in before for piece in definitions(text)], code), code])
+    return _assemble(code, parts, definitions(prelude(names)), _literals(names))
+
+
+def _parts_of(verb: str) -> Sequence[str]:
+    uses = _USES.search(source(verb))
+    return uses.group(1).split(", ") if uses else ()
+
+
+def _assemble(code: str, parts: Iterable[str], beginning: Iterable[str], literals: Mapping[str, str]) -> str:
+    """Put the names in place. Raises KeyError for one that is not there."""
+    own = without_comments(code)
+    pieces = [*beginning, *chain.from_iterable(map(_definitions_of, (*ALWAYS, *parts)))]
+    return _NAME.sub(lambda found: literals[found[0]], "\n".join([*needed(pieces, own), own]))
+
+
+@cache
+def _definitions_of(part: str) -> tuple[str, ...]:
+    return definitions(source(part))
 
 
 def prelude(names: Mapping[str, str]) -> str:
@@ -126,10 +148,10 @@ def _names(names: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
     return {"State": _by_name(State), "Event": _by_name(Event), "Reason": _by_name(Reason), "key": names}
 
 
-def _with_names(text: str, names: Mapping[str, str]) -> str:
-    """Put each name in its place. Raises KeyError for one that is not there."""
-    tables = _names(names)
-    return _NAME.sub(lambda found: _quote(tables[found[1]][found[2]]), text)
+def _literals(names: Mapping[str, str]) -> dict[str, str]:
+    """Return what stands for each name of a field of these tables."""
+    tables = _names(names).items()
+    return {f"{table}.{name}": _quote(value) for table, values in tables for name, value in values.items()}
 
 
 def _terms() -> dict[str, str]:

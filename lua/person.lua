@@ -16,8 +16,7 @@ local CHANGES = {
   end,
 }
 
--- `is_oldest`: its ticket is to be looked for at the head of its queue.
-local function ask(id, event, actor, reason, message, is_oldest)
+local function ask(id, event, actor, reason, message)
   local task, problem = read_task(id)
   if not task then return problem end
   local word = verdict(task.state, event)
@@ -26,9 +25,7 @@ local function ask(id, event, actor, reason, message, is_oldest)
   local move = new_move(task)
   add_step(move, event, actor, reason, message)
   local change = CHANGES[event]
-  local options = change and change(move, now) or {}
-  options.is_oldest = is_oldest
-  problem = commit(move, now, options)
+  problem = commit(move, now, change and change(move, now) or {})
   if problem then return problem end
   if task.state == State.CANCELLED then redis.call("DEL", key.checkpoint .. id) end
   if RUNNING[task.state] then hint_worker(task) end

@@ -218,13 +218,17 @@ local function leave_parking(queue, task_type, id)
   if redis.call("EXISTS", place) == 0 then redis.call("SREM", key.parked_types .. queue, task_type) end
 end
 
+-- A ticket in the middle of a long list is far from both ends; where it is, the index of the queue's tasks tells.
+local function nearer_end(task)
+  local rank = redis.call("ZRANK", key.pending .. task.queue, task.id)
+  return rank and 2 * rank < redis.call("ZCARD", key.pending .. task.queue) and "1" or "-1"
+end
+
 local function leave_queue(task, to, options)
   if task.parked_at then return leave_parking(task.queue, task.type, task.id) end
   if not options.ticket_taken then
     redis.call("DEL", key.rq_job .. task.id)
-    -- A started ticket is at the head of its queue; a person mostly cancels what is young, at the tail.
-    local is_at_head = to == State.PROCESSING or options.is_oldest
-    redis.call("LREM", key.rq_queue .. task.queue, is_at_head and 1 or -1, task.id)
+    redis.call("LREM", key.rq_queue .. task.queue, to == State.PROCESSING and "1" or nearer_end(task), task.id)
   end
   redis.call("ZREM", key.pending .. task.queue, task.id)
 end
@@ -276,7 +280,7 @@ local function enter_dependencies(id, at, options)
   if options.due_at then redis.call("ZADD", key.due, options.due_at, id) end
 end
 
--- `at` is now, as text. `options`: at_front, parked, ticket_taken, is_oldest, lease (ms), due_at (ms), unmet (ids)
+-- `at` is now, as text. `options`: at_front, parked, ticket_taken, lease (ms), due_at (ms), unmet (ids)
 local function enter(task, to, now, at, options)
   local id = task.id
   if to == State.PENDING then

@@ -93,7 +93,7 @@ local function act_on(id, state)
   for index, field in ipairs(LOOKED_AT) do task[field] = stored[index] or nil end
   local is_here = task.state and (not state or task.state == state)
   if not is_here or not accepts(task) then return "unmatched" end
-  local answer = ask(id, record.event, record.actor, record.reason, message, true)
+  local answer = ask(id, record.event, record.actor, record.reason, message)
   if answer.err then return tell_damage(answer) end
   return answer[1], task.state
 end

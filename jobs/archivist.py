@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..lua import BATCH
 from .archive_file import ArchiveFile
 from .connection import connect
 from .messages import Archived, Swept
 from .settings import Settings
-from .store import BATCH, Store
+from .store import Store
 from .watchdog import Watchdog
 from .whole import outdated, read_wholes
 

@@ -17,7 +17,7 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from ..lua import VERBS, render
+from ..lua import render_all
 from .errors import CorruptRecord, GhostlessError, RedisFull, RedisRefused, RedisUnavailable
 from .keys import Keys, script_names
 
@@ -35,9 +35,9 @@ class Scripts:
     """All verbs, ready to be called. Safe to use from several threads."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
-        names = script_names(keys)
+        texts = render_all(script_names(keys))
         self._redis = redis
-        self._scripts: dict[str, Script] = {verb: redis.register_script(render(verb, names)) for verb in VERBS}
+        self._scripts: dict[str, Script] = {verb: redis.register_script(text) for verb, text in texts.items()}
 
     def call(self, verb: str, keys: Sequence[str | bytes] = (), arguments: Sequence[Argument] = ()) -> Any:
         """Run one verb in one round trip. Raises RedisUnavailable, RedisFull or CorruptRecord."""

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from redis import Redis
 
+from ..lua import BATCH
 from ..statemachine import Event, Reason
 from .connection import pop_unless_woken
 from .errors import CorruptRecord, StaleAttempt, TaskNotFound
@@ -39,10 +40,7 @@ LOG_LINES = 1000
 HISTORY_ENTRIES = 1000
 """Entries after which a task's further stages are refused; its transitions never are."""
 
-BATCH = 100
-"""Tasks that a script of the watchdog looks at in one call."""
-
-ENTRIES_DELETED = 1000
+ENTRIES_DELETED = 500
 """History entries that one call of a purge deletes, at most."""
 
 TICKET_WINDOW = 1000

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..lua import BATCH
 from .batches import raw
 from .messages import Swept
 from .scripts import literal
-from .store import BATCH, Store
+from .store import Store
 
 PATROLLED = 200
 """Keys that one step of the watchdogs' audit looks at: with a task's values among them, tens of tasks."""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from ..lua import BATCH
 from .bulk_actions import BulkActions
 from .connection import connect
 from .errors import CorruptRecord, GhostlessError, RedisUnavailable
@@ -19,7 +20,7 @@ from .preflight import preflight
 from .probe import ask_all
 from .reads import Reads
 from .settings import Settings
-from .store import BATCH, Store
+from .store import Store
 from .upkeep import Upkeep
 
 log = logging.getLogger("ghostless.watchdog")

@@ -27,12 +27,12 @@ local function may_retry(task, event, reason)
     counter = "timeouts"
   end
   local used = task[counter]
-  return counter, used, used + 1 <= task.policy[BUDGETS[counter]]
+  return counter, used, used + 1 <= term(task, BUDGETS[counter])
 end
 
 -- Full jitter; `fraction` comes from the caller, since Redis seeds its random numbers alike in every script.
-local function backoff(policy, used, fraction, asked)
-  local ceiling = math.min(policy.backoff_cap, policy.backoff_base * 2 ^ math.min(used, 40))
+local function backoff(task, used, fraction, asked)
+  local ceiling = math.min(term(task, "backoff_cap"), term(task, "backoff_base") * 2 ^ math.min(used, 40))
   return asked + math.floor(ceiling * fraction)
 end
 
@@ -43,18 +43,18 @@ local function end_badly(move, ending, now)
   local counter, used, allowed = may_retry(task, ending.event, ending.reason)
   add_step(move, ending.event, ending.actor, ending.reason, ending.message)
   if move.state == State.CANCELLED then return end
-  move.set[counter] = used + 1
+  set(move, counter, used + 1)
   if move.state == State.PAUSED then return end
-  local limit = task.policy[BUDGETS[counter]]
+  local limit = term(task, BUDGETS[counter])
   if ending.retryable and allowed then
-    local delay = backoff(task.policy, used, ending.fraction, ending.asked)
+    local delay = backoff(task, used, ending.fraction, ending.asked)
     local message = string.format("retry %d of %d in %.1f s", used + 1, limit, delay / 1000)
     add_step(move, Event.RETRY, BY_POLICY, Reason.POLICY, message)
     if task.state == State.PAUSING then
       add_step(move, Event.PAUSE, BY_POLICY, Reason.POLICY, "the pause that was asked for")
       return
     end
-    move.set.due_at = now + delay
+    set(move, "due_at", now + delay)
     return now + delay
   elseif move.state == State.TIMEOUT then
     add_step(move, Event.GIVE_UP, BY_POLICY, Reason.POLICY, counter .. " used up: " .. limit .. " retries allowed")

@@ -10,7 +10,7 @@ local function note_again(task, dependency, actor, now)
   local state, damage = state_of(dependency)
   if damage then return damage end
   if not state or FINAL[state] then return heed(task, dependency, state, actor, now) end
-  damage = check_types({{key.dependents .. dependency, "zset"}})
+  damage = check_type(key.dependents .. dependency, "zset")
   if damage then return damage end
   wait_for(dependency, task.id, task.entered_at)
 end

@@ -13,7 +13,7 @@ end
 
 -- What is told each time, since nobody else looks there.
 local function problems_of_quarantine()
-  local damage = check_types({{key.quarantine, "hash"}})
+  local damage = check_type(key.quarantine, "hash")
   return {damage and damage.err}
 end
 

@@ -26,7 +26,8 @@ local function of_owner(list)
 end
 
 local name, ids = key.bulk .. id, key.bulk_ids .. id
-local problem = check_types({{name, "hash"}, {ids, "list"}, {key.bulks, "list"}, {key.bulks_running, "list"}})
+local problem = check_type(name, "hash") or check_type(ids, "list")
+  or check_type(key.bulks, "list") or check_type(key.bulks_running, "list")
 if problem then return problem end
 if redis.call("EXISTS", name) == 1 then
   return {redis.call("HGET", name, "fingerprint") == fingerprint and "already" or "conflict", "id", id}

@@ -7,7 +7,7 @@
 -- appends nothing
 
 local id = string.sub(KEYS[1], #key.task + 1)
-local attempt, token, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local attempt, token, lease = ARGV[1], ARGV[2], ARGV[3]
 local value = ARGV[4]
 
 local task, refusal = read_held(id, attempt, token, Event.PROGRESS)

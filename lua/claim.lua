@@ -12,11 +12,11 @@
 --       | empty | suspended | more: so many tickets were passed over that it is to be asked again
 -- appends START
 
-local worker_id, token, lease, types, patience = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+local worker_id, token, lease, types, patience = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local tasks_only = ARGV[6] == "1"
 local queues = {}
 for index, list in ipairs(KEYS) do queues[index] = string.sub(list, #key.rq_queue + 1) end
 
 return claim_next(queues, {
   worker_id = worker_id, token = token, lease = lease, patience = patience, types = types, tasks_only = tasks_only,
-})
+}, clock())

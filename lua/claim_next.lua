@@ -1,13 +1,12 @@
 -- Takes the next task of the first queue that has one. Used by `claim` and, fused, by `finish`.
 
-local CLAIM_TTL = 60000 -- ms that a repeated claim is recognised
-local LOOK_AT_MOST = 100 -- tickets passed over in one call: of ended tasks, and of types that the worker does not serve
+local CLAIM_TTL = "60000" -- ms that a repeated claim is recognised
+local LOOK_AT_MOST = 50 -- tickets passed over in one call: of ended tasks, and of types that the worker does not serve
 
 -- A value that cannot be read is answered as an error in its place: the task is started by then.
 local function value_of(name)
-  local value = redis.pcall("GET", name)
-  if value and value.err then return damaged(name, "string", redis.call("TYPE", name).ok) end
-  return value
+  local value, damage = fetch("string", "GET", name)
+  return damage or value
 end
 
 -- What the tasks of these ids returned, nothing for one that is gone; or how many bytes that is when it is too much.
@@ -40,9 +39,10 @@ local function claimed(task)
   return answer
 end
 
--- What this token already got, when the first reply was lost. The lease of a task begins anew.
+-- What this token already got, when the first reply was lost, or what is wrong. The lease of a task begins anew.
 local function repeated(claim)
-  local last = redis.call("GET", key.claim .. claim.worker_id)
+  local last, damage = fetch("string", "GET", key.claim .. claim.worker_id)
+  if damage then return damage end
   local what = last and string.match(last, "^" .. claim.token .. " (.+)$")
   if not what then return end
   local queue, job = string.match(what, "^(.+) plain (.+)$")
@@ -65,15 +65,12 @@ local function start(task, claim, now)
   task.attempt = task.attempt + 1
   task.worker_id = claim.worker_id
   add_step(move, Event.START, "worker:" .. claim.worker_id, Reason.POLICY)
-  move.set.attempt = task.attempt
-  move.set.token = claim.token
-  move.set.worker_id = claim.worker_id
-  move.set.started_at = now
-  move.set.timeout_at = now + task.policy.timeout
-  -- By which others judge this worker; theirs may be shorter.
-  move.set.lease = claim.lease
-  move.set.patience = claim.patience
-  move.delete = {"progress", "progress_at", "message"}
+  move.fields = {
+    "attempt", task.attempt, "token", claim.token, "worker_id", claim.worker_id,
+    "started_at", now, "timeout_at", now + term(task, "timeout"),
+    "lease", claim.lease, "patience", claim.patience, -- by which others judge this worker; theirs may be shorter
+  }
+  if task.attempt > 1 then move.delete = {"progress", "progress_at", "message"} end
   local problem = commit(move, now, {lease = claim.lease, ticket_taken = claim.ticket_taken})
   if problem then return problem end
   remember(claim, task.id)
@@ -88,13 +85,13 @@ end
 -- The parked task of a queue that waited longest, of the types that the claim serves: {id, type}, nil or an error.
 local function oldest_parked(queue, claim)
   local oldest, since
-  local name = key.parked_types .. queue
-  local types = redis.pcall("SMEMBERS", name)
-  if types.err then return damaged(name, "set", redis.call("TYPE", name).ok) end
+  local types, damage = fetch("set", "SMEMBERS", key.parked_types .. queue)
+  if damage then return damage end
   for _, task_type in ipairs(types) do
     local place = parking_place(queue, task_type)
-    local first = serves(claim, task_type) and redis.pcall("ZRANGE", place, 0, 0, "WITHSCORES") or {}
-    if first.err then return damaged(place, "zset", redis.call("TYPE", place).ok) end
+    local first = {}
+    if serves(claim, task_type) then first, damage = fetch("zset", "ZRANGE", place, 0, 0, "WITHSCORES") end
+    if damage then return damage end
     if first[1] and (not since or tonumber(first[2]) < since) then
       oldest, since = {id = first[1], type = task_type}, tonumber(first[2])
     end
@@ -114,7 +111,7 @@ end
 
 -- The first task of a queue is of a type that the worker does not serve: it must hold nobody behind it.
 local function park_head(list, task, now)
-  local problem = check_types({{key.pending .. task.queue, "zset"}}, parking_places(task.queue, task.type))
+  local problem = check_queue_types(task, false) or check_queue_types(task, true) or check_entrance_types(task.queue)
   if problem then return problem end
   redis.call("LREM", list, 1, task.id)
   redis.call("ZREM", key.pending .. task.queue, task.id)
@@ -138,7 +135,8 @@ end
 -- or false when there is nothing.
 local function take_head(queue, claim, now)
   local list = key.rq_queue .. queue
-  local id = redis.call("LINDEX", list, claim.passed)
+  local id, damage = fetch("list", "LINDEX", list, claim.passed)
+  if damage then return damage end
   if not id then
     drop_hints(queue, claim)
     return false
@@ -158,6 +156,8 @@ local function take_head(queue, claim, now)
       claim.passed = claim.passed + 1
       return
     end
+    damage = check_type(list .. key.rq_intermediate_suffix, "list")
+    if damage then return damage end
     redis.call("LMOVE", list, list .. key.rq_intermediate_suffix, "LEFT", "RIGHT")
     remember(claim, queue .. " plain " .. id)
     return {"plain", queue, id}
@@ -175,10 +175,9 @@ local function take_next(queue, claim, now)
 end
 
 local function claim_from(queue, claim, now)
-  local list = key.rq_queue .. queue
-  local problem = check_types({{list, "list"}, {list .. key.rq_intermediate_suffix, "list"}})
-  if problem then return problem end
-  local looks = redis.call("HGET", key.queues, queue) == "paused" and 0 or LOOK_AT_MOST
+  local state, damage = fetch("hash", "HGET", key.queues, queue)
+  if damage then return damage end
+  local looks = state == "paused" and 0 or LOOK_AT_MOST
   claim.passed = 0
   for _ = 1, looks do
     local answer = take_next(queue, claim, now)
@@ -188,13 +187,11 @@ local function claim_from(queue, claim, now)
   if looks > claim.passed then return {"more"} end
 end
 
-local function claim_next(queues, claim)
-  local damage = check_types({{key.claim .. claim.worker_id, "string"}, {key.queues, "hash"}})
-  if damage then return damage end
+local function claim_next(queues, claim, now)
   local again = repeated(claim)
   if again then return again end
   if redis.call("EXISTS", key.rq_suspended) == 1 then return {"suspended"} end
-  local now = clock()
+  local damage
   for _, queue in ipairs(queues) do
     local answer = claim_from(queue, claim, now)
     -- One damaged queue must not keep the worker from the others.

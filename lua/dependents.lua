@@ -1,7 +1,6 @@
 -- What the end of a task means for those that wait for it: they are released or cancelled in the same script, and those
 -- that wait for a cancelled one after them.
 
-local TOLD_AT_MOST = 100 -- dependents told in one call; the watchdog tells the others
 local COSTLY = 10 -- so many tasks that a cancelled dependent leaves take as long as telling one more
 local spent, told = 0, 0
 
@@ -9,8 +8,8 @@ local spent, told = 0, 0
 -- with an error for a damaged one.
 local function state_of(id)
   local name = key.task .. id
-  local state = redis.pcall("HGET", name, "state")
-  if type(state) == "table" then return nil, damaged(name, "hash", redis.call("TYPE", name).ok) end
+  local state, damage = fetch("hash", "HGET", name, "state")
+  if damage then return nil, damage end
   if not state and redis.call("EXISTS", name) == 0 then
     local tombstone = redis.pcall("GET", key.tombstone .. id)
     if not tombstone then return nil end
@@ -35,7 +34,7 @@ end
 -- Returns what a BLOCKED task waits for, or nil and what is wrong. Its set of them may be lost, and is rightly gone
 -- when it waits for its time only: then their states tell. Who waits for its time may have outlived a dependency.
 local function awaited_by(task)
-  local damage = check_types({{key.unmet .. task.id, "set"}})
+  local damage = check_type(key.unmet .. task.id, "set")
   if damage then return nil, damage end
   local unmet, ids = unmet_of(task.id), {}
   if #unmet > 0 then return unmet end
@@ -80,7 +79,7 @@ end
 
 -- A task that a BLOCKED one waits for ended in `state`, or is gone. Returns the error that forbids what follows.
 local function heed(task, dependency, state, actor, now)
-  local problem = check_types(blocked_places(task.id, {dependency}))
+  local problem = check_dependency_types(task.id, {dependency})
   if problem then return problem end
   local unmet, message = key.unmet .. task.id, because(dependency, state)
   if state ~= State.SUCCESS then return unblock(task, Event.CANCEL, actor, message, now) end
@@ -108,10 +107,10 @@ end
 -- Returns what is wrong with the index of dependents, if anything.
 local function tell_dependents(ended, now, put_aside)
   local name = key.dependents .. ended.id
-  local ids = redis.pcall("ZRANGE", name, 0, TOLD_AT_MOST - 1)
-  if ids.err then return damaged(name, "zset", redis.call("TYPE", name).ok) end
+  local ids, damage = fetch("zset", "ZRANGE", name, 0, BATCH - 1)
+  if damage then return damage end
   for _, id in ipairs(ids) do
-    if spent >= TOLD_AT_MOST then return end
+    if spent >= BATCH then return end
     spent = spent + 1
     local problem = tell(id, ended, now)
     if problem and put_aside then put_aside(name, id, problem) end

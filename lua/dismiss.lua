@@ -8,7 +8,7 @@
 local history, account = KEYS[1], KEYS[2]
 local group, silence, leaver = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
-local problem = check_types({{history, "stream"}, {account, "hash"}})
+local problem = check_type(history, "stream") or check_type(account, "hash")
 if problem then return problem end
 local rows = redis.pcall("XINFO", "CONSUMERS", history, group)
 if rows.err then return 0 end

@@ -52,7 +52,7 @@ local function serve(host)
   local most = math.min(limit - #handed, share - (to_host[host] or 0))
   if most <= 0 or looks >= LOOKS_AT_MOST then return end
   local name = key.due_deliveries .. host
-  local problem = check_types({{name, "zset"}})
+  local problem = check_type(name, "zset")
   if problem then
     redis.call("ZREM", receivers, host)
     problems[#problems + 1] = problem.err
@@ -66,7 +66,7 @@ local function serve(host)
   note_turn(receivers, host, now, true)
 end
 
-local problem = check_types({{receivers, "zset"}})
+local problem = check_type(receivers, "zset")
 if problem then return problem end
 local hosts = redis.call("ZRANGEBYSCORE", receivers, "-inf", now, "LIMIT", 0, HOSTS_AT_MOST)
 -- Needs no memory, and lets what follows run through at a full Redis.

@@ -20,8 +20,8 @@ local id = string.sub(KEYS[1], #key.task + 1)
 local attempt, token, event = ARGV[1], ARGV[2], ARGV[3]
 local actor, reason, message, text = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local retryable, asked, fraction = ARGV[8] == "1", tonumber(ARGV[9]), tonumber(ARGV[10])
-local worker_id, next_token, lease, types = ARGV[11], ARGV[12], tonumber(ARGV[13]), ARGV[14]
-local patience = tonumber(ARGV[15])
+local worker_id, next_token, lease, types = ARGV[11], ARGV[12], ARGV[13], ARGV[14]
+local patience = ARGV[15]
 
 -- Whatever else the table allows is not for a worker to say at the end of an attempt.
 local ENDS_ATTEMPT = {
@@ -60,22 +60,23 @@ local function keep_text(task)
   if task.state == State.CANCELLED then redis.call("DEL", key.checkpoint .. id) end
 end
 
-local function finish()
+local function finish(now)
   local task, problem = read_task(id)
   if not task then return problem end
   local refusal = refuse_stranger(task, attempt, token)
   if refusal then return refusal end
   local word = ENDS_ATTEMPT[event] and verdict(task.state, event) or "refused"
   if word ~= "moved" then return reply(word, task) end
-  problem = end_attempt(task, clock())
+  problem = end_attempt(task, now)
   if problem then return problem end
   keep_text(task)
   return reply("moved", task)
 end
 
-local answer = finish()
+local now = clock()
+local answer = finish(now)
 if answer.err or #KEYS == 1 then return answer.err and answer or {answer} end
 local queues = {}
 for index = 2, #KEYS do queues[index - 1] = string.sub(KEYS[index], #key.rq_queue + 1) end
 local next_claim = {worker_id = worker_id, token = next_token, lease = lease, patience = patience, types = types}
-return {answer, claim_next(queues, next_claim)}
+return {answer, claim_next(queues, next_claim, now)}

@@ -9,7 +9,7 @@
 -- appends nothing
 
 local id = string.sub(KEYS[1], #key.task + 1)
-local attempt, token, lease, longest_run = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local attempt, token, lease, longest_run = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local task, refusal = read_held(id, attempt, token, Event.HEARTBEAT)
 if not task then return refusal end

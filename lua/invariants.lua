@@ -62,7 +62,7 @@ local function demanded(look)
     if due_at then places[2] = {key.due, due_at, due_at, latest(due_at, now)} end
   elseif FINAL[task.state] then
     if task.dependents then places[3] = {key.settling, now, 0, now + LOOK_AGAIN} end
-    local purge_at = task.entered_at + task.policy.retention
+    local purge_at = task.entered_at + term(task, "retention")
     places[2] = {key.retention, purge_at, purge_at, latest(purge_at, now)}
   end
   if task.owner then
@@ -121,7 +121,7 @@ end
 
 local function check_dependencies(look)
   local task, name = look.task, key.unmet .. look.id
-  local damage = check_types({{name, "set"}})
+  local damage = check_type(name, "set")
   if damage then return tell(look, "c", damage.err) end
   if task.state ~= State.BLOCKED then
     if redis.call("EXISTS", name) == 0 then return end
@@ -178,7 +178,7 @@ local function check_fields(look)
   end
   if not RUNNING[task.state] then return end
   if not task.timeout_at then
-    local at = (task.started_at or task.entered_at) + task.policy.timeout
+    local at = (task.started_at or task.entered_at) + term(task, "timeout")
     tell(look, "b", "its timeout_at is missing", {
       adds = function() redis.call("HSET", key.task .. task.id, "timeout_at", at) end,
     })

@@ -83,7 +83,7 @@ local function settle(seen, is_at_end, added)
   return seen
 end
 
-local problem = check_types({{history, "stream"}, {account, "hash"}})
+local problem = check_type(history, "stream") or check_type(account, "hash")
 if problem then return problem end
 local counts = redis.call("HMGET", account, "seen", "missed")
 for index, field in ipairs({"seen", "missed"}) do

@@ -1,15 +1,21 @@
-"""Builds the full text of a script: the rendered prelude, the shared parts it uses, and its verb.
+"""Builds the full text of a script: what it needs of the rendered prelude and of the shared parts, then its verb.
 
-The table, the states and the key names are written once, in Python; a changed table changes the text and so
-the SHA of every script, and an old process never runs a new table.
+The table, the states and the key names are written once, in Python; a changed one changes the text and so the SHA of
+every script that looks at it, and an old process never runs a new table.
+
+Redis runs the whole text at every call, and making tables and functions that nobody uses takes longer than most of the
+work. So names of states, events, reasons and keys are put in place, and only what is named further on is kept.
 """
 
 import pickle
+import pickletools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
+from functools import cache
 from importlib.resources import files
+from itertools import chain
 
 from ..statemachine import (
     ALREADY,
@@ -27,7 +33,8 @@ from ..statemachine import (
     Reason,
     State,
 )
-from ..statemachine.budget import BUDGETS
+from ..statemachine.budget import BUDGETS, CLOCKS
+from .definitions import definitions, needed, without_comments
 
 ALWAYS = ("transition", "dependents")
 """Parts that stand before every verb: how a task moves, and what its end means for others."""
@@ -56,6 +63,9 @@ VALUES = (
 )  # fmt: skip
 """What a task keeps beside its record, each in a key of its own."""
 
+BATCH = 30
+"""Tasks that one call moves, at most: about as many as take a millisecond, for which all others wait."""
+
 WAKE_HINTS = 100
 """Most hints kept for the idle workers of one queue."""
 
@@ -63,28 +73,53 @@ RESULTS_LIMIT = 1024 * 1024
 """Bytes of the results of its dependencies that an attempt gets."""
 
 _USES = re.compile(r"^-- uses (.+)$", re.MULTILINE)
+_NAME = re.compile(r"\b(?:State|Event|Reason|key)\.\w+")
 
 
+@cache
 def source(part: str) -> str:
     """Return the text of one file as it is. Raises FileNotFoundError for an unknown part."""
     return files(__name__.rpartition(".")[0]).joinpath(f"{part}.lua").read_text(encoding="utf-8")
 
 
+def render_all(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole script of each verb; `names` are the key names of `jobs.keys.script_names`."""
+    beginning, literals = definitions(prelude(names)), _literals(names)
+    return {verb: _assemble(source(verb), _parts_of(verb), beginning, literals) for verb in VERBS}
+
+
 def render(verb: str, names: Mapping[str, str]) -> str:
-    """Return the whole script of a verb; `names` are the key names of `jobs.keys.script_names`."""
-    text = source(verb)
-    uses = _USES.search(text)
-    parts = [*ALWAYS, *(uses.group(1).split(", ") if uses else ())]
-    return "\n".join([prelude(names), *(source(part) for part in parts), text])
+    """Return the whole script of a verb."""
+    return build(source(verb), _parts_of(verb), names)
+
+
+def build(code: str, parts: Iterable[str], names: Mapping[str, str]) -> str:
+    """Return a script that runs some code, before it what that needs of the prelude and of these parts."""
+    return _assemble(code, parts, definitions(prelude(names)), _literals(names))
+
+
+def _parts_of(verb: str) -> Sequence[str]:
+    uses = _USES.search(source(verb))
+    return uses.group(1).split(", ") if uses else ()
+
+
+def _assemble(code: str, parts: Iterable[str], beginning: Iterable[str], literals: Mapping[str, str]) -> str:
+    """Put the names in place. Raises KeyError for one that is not there."""
+    own = without_comments(code)
+    pieces = [*beginning, *chain.from_iterable(map(_definitions_of, (*ALWAYS, *parts)))]
+    return _NAME.sub(lambda found: literals[found[0]], "\n".join([*needed(pieces, own), own]))
+
+
+@cache
+def _definitions_of(part: str) -> tuple[str, ...]:
+    return definitions(source(part))
 
 
 def prelude(names: Mapping[str, str]) -> str:
     """Render the table, the fixed lists and the key names as Lua locals."""
     return "\n".join(
         [
-            _local("State", _by_name(State)),
-            _local("Event", _by_name(Event)),
-            _local("Reason", _by_name(Reason)),
+            *(_local(name, values) for name, values in _names(names).items()),
             _local("MOVES", {f"{state} {event}": target for (state, event), target in TABLE.items()}),
             _local("ALREADY", _set(f"{state} {event}" for state, event in ALREADY)),
             _local("INITIAL", _set(INITIAL)),
@@ -94,30 +129,45 @@ def prelude(names: Mapping[str, str]) -> str:
             _local("RUNNING", _set(RUNNING)),
             _local("WAITING_FOR_TIME", _set(WAITING_FOR_TIME)),
             _local("LOSSES", _set(LOSSES)),
+            _local("REASONS", _set(Reason)),
             _local("BUDGETS", BUDGETS),
             f"local BY_POLICY = {_quote(BY_POLICY)}",
-            f"local POLICY = {{{', '.join(_policy_fields())}}}",
+            _local("TERMS", _terms()),
+            _local("DEFAULT_TERMS", {name: str(getattr(Policy(), name)) for name in _terms()}),
             f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
             f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
+            f"local BATCH = {BATCH}",
             f"local WAKE_HINTS = {WAKE_HINTS}",
             f"local RESULTS_LIMIT = {RESULTS_LIMIT}",
-            _local("key", names),
         ]
     )
 
 
-def _policy_fields() -> Iterable[str]:
-    defaults = Policy()
-    return (f"{{name={_quote(field.name)}, default={getattr(defaults, field.name)}}}" for field in fields(Policy))
+def _names(names: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
+    """Return the tables whose fields are put in place; one that is looked at by a computed name is there as well."""
+    return {"State": _by_name(State), "Event": _by_name(Event), "Reason": _by_name(Reason), "key": names}
+
+
+def _literals(names: Mapping[str, str]) -> dict[str, str]:
+    """Return what stands for each name of a field of these tables."""
+    tables = _names(names).items()
+    return {f"{table}.{name}": _quote(value) for table, values in tables for name, value in values.items()}
+
+
+def _terms() -> dict[str, str]:
+    """Return by which pattern each field of a packed policy is found; its clocks are a matter of workers."""
+    names = [field.name for field in fields(Policy)][:-CLOCKS]
+    return {name: "^" + "%d+," * place + "(%d+)" for place, name in enumerate(names)}
 
 
 def _ticket() -> tuple[str, ...]:
     """Return the constant fields of a ticket: a job that never times out in rq and leaves nothing behind.
 
-    Pickle protocol 0 is text, and the call holds no data of the task. A second is the shortest life of what rq
+    Pickle protocol 0 is text, without its notes for what comes twice it is short, and the call holds no data of the
+    task. A second is the shortest life of what rq
     calls a failed job, since a zero would make rq search its queue for it.
     """
-    call = pickle.dumps((TICKET_FUNCTION, None, (), {}), protocol=0).decode("ascii")
+    call = pickletools.optimize(pickle.dumps((TICKET_FUNCTION, None, (), {}), protocol=0)).decode("ascii")
     return ("data", call, "status", "queued", "timeout", "-1", "result_ttl", "0", "failure_ttl", "1")
 
 

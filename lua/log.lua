@@ -8,12 +8,12 @@
 -- appends nothing
 
 local id = string.sub(KEYS[1], #key.task + 1)
-local attempt, token, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local attempt, token, lease = ARGV[1], ARGV[2], ARGV[3]
 local kept, call = tonumber(ARGV[4]), ARGV[5]
 
 local task, refusal = read_held(id, attempt, token, Event.PROGRESS)
 if not task then return refusal end
-local problem = check_types({{key.log .. id, "list"}})
+local problem = check_type(key.log .. id, "list")
 if problem then return problem end
 renew_lease(task, lease)
 if redis.call("HGET", key.task .. id, "log_call") == call then return reply("moved", task) end

@@ -11,9 +11,7 @@
 local actor, count, lease, hand_over = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local pause, pattern = tonumber(ARGV[5]), ARGV[6]
 
-local problem = check_types({
-  {key.patrol, "hash"}, {key.history, "stream"}, {key.queues, "hash"},
-})
+local problem = check_type(key.patrol, "hash") or check_type(key.history, "stream") or check_type(key.queues, "hash")
 if problem then return problem end
 local now, moved, answer = clock(), 0, {0, 0}
 

@@ -10,14 +10,13 @@ local CHANGES = {
   end,
   -- Another life, due at once, with fresh budgets.
   [Event.RETRY] = function(move, now)
-    move.set.due_at = now
+    set(move, "due_at", now)
     move.delete = {"failures", "timeouts", "losses"}
     return {due_at = now}
   end,
 }
 
--- `is_oldest`: its ticket is to be looked for at the head of its queue.
-local function ask(id, event, actor, reason, message, is_oldest)
+local function ask(id, event, actor, reason, message)
   local task, problem = read_task(id)
   if not task then return problem end
   local word = verdict(task.state, event)
@@ -26,9 +25,7 @@ local function ask(id, event, actor, reason, message, is_oldest)
   local move = new_move(task)
   add_step(move, event, actor, reason, message)
   local change = CHANGES[event]
-  local options = change and change(move, now) or {}
-  options.is_oldest = is_oldest
-  problem = commit(move, now, options)
+  problem = commit(move, now, change and change(move, now) or {})
   if problem then return problem end
   if task.state == State.CANCELLED then redis.call("DEL", key.checkpoint .. id) end
   if RUNNING[task.state] then hint_worker(task) end

@@ -8,7 +8,7 @@
 -- appends nothing
 
 local id = string.sub(KEYS[1], #key.task + 1)
-local attempt, token, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local attempt, token, lease = ARGV[1], ARGV[2], ARGV[3]
 local fraction, message = ARGV[4], ARGV[5]
 
 local task, refusal = read_held(id, attempt, token, Event.PROGRESS)

@@ -39,7 +39,7 @@ local function clear_leftovers(problems)
   local left = redis.call("LINDEX", key.leftovers, 0)
   while left and budget > 0 do
     local name = key.leftover .. left
-    local damage, first, count = check_types({{name, "hash"}}), 1, 0
+    local damage, first, count = check_type(name, "hash"), 1, 0
     if not damage then
       local values = redis.call("HMGET", name, "entries", "deleted_to")
       count = at_most_its_fields(whole(values[1] or "") or 0, name)
@@ -79,7 +79,7 @@ local function remove(task, now)
   local id = task.id
   -- Those that wait for it must hear first how it ended.
   if task.dependents and not settle(task, now) then return "kept" end
-  local damage = check_types({{key.state .. task.state, "zset"}, owner_place(task)}) or remove_record(task, now)
+  local damage = check_type(key.state .. task.state, "zset") or check_owner_type(task) or remove_record(task, now)
   if damage then return damage end
   redis.call("ZREM", key.retention, id)
   redis.call("ZREM", key.state .. task.state, id)
@@ -131,9 +131,9 @@ local function purge(now)
   return wait_for_archivist(now)
 end
 
-local problem = check_types({
-  {key.retention, "zset"}, {key.history, "stream"}, {key.limits, "hash"}, {key.leftovers, "list"},
-}) or check_ledger("purged") or check_ledger("archived")
+local problem = check_type(key.retention, "zset") or check_type(key.history, "stream")
+  or check_type(key.limits, "hash") or check_type(key.leftovers, "list")
+  or check_ledger("purged") or check_ledger("archived")
 if problem then return problem end
 local problems = {}
 clear_leftovers(problems)

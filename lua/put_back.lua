@@ -8,7 +8,7 @@
 local list, id = KEYS[1], ARGV[1]
 
 local intermediate = list .. key.rq_intermediate_suffix
-local problem = check_types({{list, "list"}, {intermediate, "list"}})
+local problem = check_type(list, "list") or check_type(intermediate, "list")
 if problem then return problem end
 if redis.call("LREM", intermediate, 1, id) == 0 then return {"already"} end
 redis.call("LPUSH", list, id)

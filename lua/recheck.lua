@@ -8,9 +8,7 @@
 local actor, limit = ARGV[1], tonumber(ARGV[2])
 local blocked = key.state .. State.BLOCKED
 
-local problem = check_types({
-  {blocked, "zset"}, {key.due, "zset"}, {key.blocked_cursor, "string"},
-})
+local problem = check_type(blocked, "zset") or check_type(key.due, "zset") or check_type(key.blocked_cursor, "string")
 if problem then return problem end
 local now, looked, moved, problems = clock(), 0, 0, problems_of_quarantine()
 
@@ -36,7 +34,7 @@ end
 
 -- Returns what is wrong, if anything; the task is BLOCKED no more when it was moved.
 local function put_right(task, unmet)
-  local damage = check_types({{key.unmet .. task.id, "set"}}) or restore_unmet(task)
+  local damage = check_type(key.unmet .. task.id, "set") or restore_unmet(task)
   if damage then return damage end
   if #unmet == 0 then
     looked = looked + (tonumber(task.dependencies) or 0)

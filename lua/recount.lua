@@ -10,7 +10,7 @@ local problem = check_ledger("submitted") or check_ledger("purged") or check_led
 if problem then return problem end
 local here = 0
 for state in pairs(STORED) do
-  problem = check_types({{key.state .. state, "zset"}})
+  problem = check_type(key.state .. state, "zset")
   if problem then return problem end
   here = here + redis.call("ZCARD", key.state .. state)
 end

@@ -8,7 +8,7 @@
 local actor, limit = ARGV[1], tonumber(ARGV[2])
 
 local now = clock()
-local problem = check_types({{key.due, "zset"}})
+local problem = check_type(key.due, "zset")
 if problem then return problem end
 local belongs = {[State.BLOCKED] = true} -- one that waits for other tasks and for its time
 for state in pairs(WAITING_FOR_TIME) do belongs[state] = true end

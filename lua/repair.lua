@@ -18,7 +18,7 @@ local ids, indices = {}, {}
 for index = 7, #ARGV do ids[#ids + 1] = ARGV[index] end
 for index, name in ipairs(KEYS) do indices[index] = name end
 
-local problem = check_types({{key.history, "stream"}, {key.queues, "hash"}})
+local problem = check_type(key.history, "stream") or check_type(key.queues, "hash")
 if problem then return problem end
 local terms = new_terms(clock(), lease, hand_over, queue, indices)
 local answer = {0, 0}

@@ -1,8 +1,5 @@
 -- Whether a task's history leads through the table to the state that the task is in.
 
-local KNOWN_REASON = {}
-for _, reason in pairs(Reason) do KNOWN_REASON[reason] = true end
-
 local function entry_of(id)
   local found = string.find(id, "^%d+%-%d+$") and redis.pcall("XRANGE", key.history, id, id) or {}
   if found.err or not found[1] then return end
@@ -34,7 +31,7 @@ local function fault_of(entry, task, state, attempt)
   if tonumber(entry.attempt) ~= attempt then
     return "is of attempt " .. tostring(entry.attempt) .. ", not " .. attempt
   end
-  if not KNOWN_REASON[entry.reason] then return "has an unknown reason" end
+  if not REASONS[entry.reason] then return "has an unknown reason" end
   if not entry.actor or entry.actor == "" then return "names no actor" end
   if entry.type ~= task.type or entry.queue ~= task.queue or entry.owner ~= (task.owner or "") then
     return "is of another type, queue or owner"

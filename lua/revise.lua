@@ -33,7 +33,7 @@ local function waits(record)
   return is_json and type(value) == "table" and value.state == "waiting"
 end
 
-local problem = check_types({{records, "hash"}, {due, "zset"}, {receivers, "zset"}})
+local problem = check_type(records, "hash") or check_type(due, "zset") or check_type(receivers, "zset")
 if problem then return problem end
 local record = redis.call("HGET", records, delivery) or ""
 if record ~= before and record ~= after then return {"stale"} end

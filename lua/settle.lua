@@ -8,7 +8,7 @@
 
 local limit = tonumber(ARGV[1])
 
-local problem = check_types({{key.settling, "zset"}})
+local problem = check_type(key.settling, "zset")
 if problem then return problem end
 local now, problems = clock(), {}
 

@@ -9,17 +9,18 @@
 -- appends STAGE
 
 local id = string.sub(KEYS[1], #key.task + 1)
-local attempt, token, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local attempt, token, lease = ARGV[1], ARGV[2], ARGV[3]
 local actor, name, entries_allowed, call = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
 
 local task, refusal = read_held(id, attempt, token, Event.STAGE)
 if not task then return refusal end
 if redis.call("HGET", key.task .. id, "stage_call") == call then return reply("moved", task) end
 if task.entries >= entries_allowed then return reply("refused", task) end
-local problem = check_types({{key.history, "stream"}, {key.deadlines, "zset"}, {key.state .. task.state, "zset"}})
+local problem = check_type(key.history, "stream")
+  or check_type(key.deadlines, "zset") or check_type(key.state .. task.state, "zset")
 if problem then return problem end
 renew_lease(task, lease)
 local move = new_move(task)
 add_step(move, Event.STAGE, actor, Reason.POLICY, name)
-move.set.stage_call = call
+set(move, "stage_call", call)
 return commit(move, clock(), {}) or reply("moved", task)

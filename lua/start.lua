@@ -10,11 +10,9 @@
 -- appends START
 
 local id = string.sub(KEYS[1], #key.task + 1)
-local claim = {worker_id = ARGV[1], token = ARGV[2], lease = tonumber(ARGV[3]), patience = tonumber(ARGV[4])}
+local claim = {worker_id = ARGV[1], token = ARGV[2], lease = ARGV[3], patience = ARGV[4]}
 
 claim.ticket_taken = true
-local problem = check_types({{key.claim .. claim.worker_id, "string"}})
-if problem then return problem end
 local task, damage = read_task(id)
 if not task then return damage end
 local again = repeated(claim)

@@ -9,7 +9,7 @@ local id = string.sub(KEYS[1], #key.bulk + 1)
 local actor, life = ARGV[1], ARGV[2]
 
 local name = key.bulk .. id
-local problem = check_types({{name, "hash"}, {key.bulks_running, "list"}})
+local problem = check_type(name, "hash") or check_type(key.bulks_running, "list")
 if problem then return problem end
 if redis.call("EXISTS", name) == 0 then return {"missing", "id", id} end
 if redis.call("HEXISTS", name, "ended_at") == 1 then return {"already", "id", id} end

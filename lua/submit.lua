@@ -26,28 +26,27 @@ local actor, reason = ARGV[13], ARGV[14]
 local clocks = ARGV[15] ~= "" and ARGV[15] or nil
 local depends_on, callback, confined, secrets = ARGV[16], ARGV[17], ARGV[18] == "1", ARGV[19]
 
-local function answer_existing(task)
+-- Returns the answer for an id that is taken; nothing for a free one.
+local function answer_taken(taken)
+  if redis.call("EXISTS", key.task .. taken, key.tombstone .. taken) == 0 then return end
+  local task, problem = read_task(taken)
+  if not task then return problem.err and problem or {"purged", "id", taken} end
   local is_foreign = confined and task.owner ~= owner
-  return reply(task.fingerprint == fingerprint and not is_foreign and "already" or "conflict", task)
+  local is_same = redis.call("HGET", key.task .. taken, "fingerprint") == fingerprint
+  return reply(is_same and not is_foreign and "already" or "conflict", task)
 end
 
-local existing, problem = read_task(id)
-if existing then return answer_existing(existing) end
-if problem.err then return problem end
-if redis.call("EXISTS", key.tombstone .. id) == 1 then return {"purged", "id", id} end
+-- The task that the idempotency key stands for may be gone without a trace.
+local function answer_known_key()
+  local earlier, damage = fetch("string", "GET", key.idempotency .. idempotency_key)
+  if damage then return damage end
+  return earlier and answer_taken(earlier)
+end
 
-local idempotency = key.idempotency .. idempotency_key
-problem = check_types({{idempotency, "string"}}) or check_ledger("submitted")
+local answer = answer_taken(id) or idempotency_key ~= "" and answer_known_key()
+if answer then return answer end
+local problem = check_ledger("submitted")
 if problem then return problem end
-if idempotency_key ~= "" then
-  local earlier = redis.call("GET", idempotency)
-  if earlier then
-    existing, problem = read_task(earlier)
-    if existing then return answer_existing(existing) end
-    if problem.err then return problem end
-    if redis.call("EXISTS", key.tombstone .. earlier) == 1 then return {"purged", "id", earlier} end
-  end
-end
 
 -- Whether a dependency is none of the owner's business, who is told what his task waits for. One of nobody is shared.
 local function is_foreign(dependency)
@@ -83,26 +82,26 @@ local now = clock()
 local due_at = run_at > 0 and run_at or now + delay
 local task = {id = id, type = task_type, queue = queue, attempt = 0, entries = 0}
 if owner ~= "" then task.owner = owner end
-task.policy = unpack_policy(policy, clocks)
-if not task.policy then return damaged("argument policy", #POLICY .. " numbers", policy) end
+task.policy = policy
+if not is_packed(policy .. "," .. (clocks or "0")) then return damaged("argument policy", "numbers", policy) end
 local waits = due_at > now
 local target = waits and State.SCHEDULED or State.PENDING
 if found.ended_badly or #found.unmet > 0 then target = State.BLOCKED end
 local move = {task = task, state = target, delete = {}, steps = {
   {event = Event.SUBMIT, from = "", to = target, actor = actor, reason = reason, message = ""},
 }}
-move.set = {
-  type = task_type, queue = queue, policy = policy, clocks = clocks, fingerprint = fingerprint, submitted_at = now,
-  attempt = 0,
+move.fields = {
+  "type", task_type, "queue", queue, "policy", policy, "fingerprint", fingerprint, "submitted_at", now, "attempt", "0",
 }
-move.set.owner = task.owner
-if secrets ~= "" then move.set.secrets = 1 end
-if #dependencies > 0 then move.set.dependencies = #dependencies end
+if clocks then set(move, "clocks", clocks) end
+if task.owner then set(move, "owner", owner) end
+if secrets ~= "" then set(move, "secrets", 1) end
+if #dependencies > 0 then set(move, "dependencies", #dependencies) end
 if found.ended_badly then
   local message = because(found.ended_badly, found.its_state)
   add_step(move, Event.CANCEL, "dependency:" .. found.ended_badly, Reason.DEPENDENCY, message)
 elseif waits then
-  move.set.due_at = due_at
+  set(move, "due_at", due_at)
 end
 problem = commit(move, now, {due_at = waits and due_at, unmet = found.unmet})
 if problem then return problem end
@@ -112,6 +111,6 @@ if secrets ~= "" then redis.call("SET", key.secrets .. id, secrets) end
 if depends_on ~= "" then redis.call("SET", key.depends_on .. id, depends_on) end
 if metadata ~= "" then redis.call("SET", key.metadata .. id, metadata) end
 if callback ~= "" then redis.call("SET", key.callback .. id, callback) end
-if idempotency_key ~= "" then redis.call("SET", idempotency, id, "PX", idempotency_life) end
-if redis.call("HINCRBY", key.ledger, "submitted", 1) == 1 then redis.call("SET", key.epoch, epoch, "NX") end
+if idempotency_key ~= "" then redis.call("SET", key.idempotency .. idempotency_key, id, "PX", idempotency_life) end
+if redis.call("HINCRBY", key.ledger, "submitted", "1") == 1 then redis.call("SET", key.epoch, epoch, "NX") end
 return reply("moved", task)

@@ -7,7 +7,7 @@
 
 local history, account, group, start = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 
-local problem = check_types({{history, "stream"}, {account, "hash"}})
+local problem = check_type(history, "stream") or check_type(account, "hash")
 if problem then return problem end
 local created = redis.pcall("XGROUP", "CREATE", history, group, start, "MKSTREAM")
 if created.err then return string.find(tostring(created.err), "BUSYGROUP", 1, true) and 0 or created end

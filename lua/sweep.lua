@@ -36,7 +36,7 @@ end
 -- The time by which a live worker must have ended the attempt itself; an extended attempt has a later `timeout_at`.
 local function overdue_from(task)
   local deadline = task.entered_at
-  if task.state == State.PROCESSING then deadline = task.timeout_at or task.entered_at + task.policy.timeout end
+  if task.state == State.PROCESSING then deadline = task.timeout_at or task.entered_at + term(task, "timeout") end
   return deadline + (task.patience or patience)
 end
 
@@ -112,7 +112,7 @@ local function take(task, now, left)
   }, now) or "moved"
 end
 
-local problem = check_types({{key.deadlines, "zset"}, {key.watchdog, "hash"}})
+local problem = check_type(key.deadlines, "zset") or check_type(key.watchdog, "hash")
 if problem then return problem end
 local now = clock()
 local judge = judge_from(now)

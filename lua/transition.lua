@@ -2,12 +2,11 @@
 -- Nothing is written before everything was checked: Redis keeps the writes of a script that errs half-way.
 
 local TASK_FIELDS = {
-  "state", "type", "queue", "owner", "attempt", "token", "worker_id", "entered_at", "started_at", "timeout_at",
-  "parked_at", "lease", "patience", "policy", "clocks", "failures", "timeouts", "losses", "entries", "fingerprint",
-  "dependencies", "dependents", "secrets",
+  "attempt", "failures", "timeouts", "losses", "entries", "entered_at", "started_at", "timeout_at", "parked_at",
+  "lease", "patience",
+  "state", "type", "queue", "owner", "token", "worker_id", "policy", "dependencies", "dependents", "secrets",
 }
-local INTEGERS = {"attempt", "failures", "timeouts", "losses", "entries"}
-local TIMES = {"entered_at", "started_at", "timeout_at", "parked_at", "lease", "patience"}
+local NUMBERS = 11 -- so many of these fields, the first ones, are whole numbers
 
 local function clock()
   local time = redis.call("TIME")
@@ -24,50 +23,70 @@ local function whole(text)
   if value and value < 2 ^ 53 then return value end
 end
 
--- A policy of another version is read too: what it lacks has its default, what is not known here is passed over.
--- `clocks` is its last part, which most tasks lack.
-local function unpack_policy(packed, clocks)
-  local policy, position = {}, 0
-  for value in string.gmatch((packed or "") .. (clocks and "," .. clocks or "") .. ",", "([^,]*),") do
-    position = position + 1
-    if not whole(value) then return nil end
-    if POLICY[position] then policy[POLICY[position].name] = whole(value) end
-  end
-  for _, field in ipairs(POLICY) do policy[field.name] = policy[field.name] or field.default end
-  return policy
+local checked = {} -- keys that this call found to be of the right type, or not there: so it stays
+
+-- Returns what is wrong with a key that is there, and of another type.
+local function check_type(name, kind)
+  if checked[name] then return end
+  local actual = redis.call("TYPE", name).ok
+  if actual ~= kind and actual ~= "none" then return damaged(name, kind, actual) end
+  checked[name] = true
 end
 
-local function to_integers(task, name)
-  for _, field in ipairs(INTEGERS) do
-    local value = whole(task[field] or "0")
-    if not value then return damaged(name .. " field " .. field, "a whole number", task[field]) end
-    task[field] = value
+-- Reads a key of a kind by a command that is for this kind only, which is a check as well. Returns its answer, or nil
+-- and what is wrong.
+local function fetch(kind, command, name, ...)
+  local answer = redis.pcall(command, name, ...)
+  if type(answer) == "table" and answer.err then return nil, damaged(name, kind, redis.call("TYPE", name).ok) end
+  checked[name] = true
+  return answer
+end
+
+-- Whether a text is whole numbers joined by commas.
+local function is_packed(text)
+  return string.find(text, "^%d[%d,]*$") and not string.find(text .. ",", ",,", 1, true)
+end
+
+-- Returns one of the numbers of a task's packed policy. One of another version is read too: what it lacks has its
+-- default, what is not known here is passed over. None is so long that a time which follows from it lost digits.
+local function term(task, name)
+  return math.min(tonumber(string.match(task.policy, TERMS[name]) or DEFAULT_TERMS[name]), 2 ^ 52)
+end
+
+-- Returns the fields of a task that are there, or nil and what is wrong with one.
+local function to_fields(id, values)
+  local task = {id = id, attempt = 0, failures = 0, timeouts = 0, losses = 0, entries = 0}
+  for index = 1, #TASK_FIELDS do
+    local field, value = TASK_FIELDS[index], values[index]
+    if value and index <= NUMBERS then
+      value = whole(value)
+      if not value then return nil, damaged(key.task .. id .. " field " .. field, "a whole number", values[index]) end
+    end
+    if value then task[field] = value end
   end
-  for _, field in ipairs(TIMES) do
-    local value = task[field] and whole(task[field])
-    if task[field] and not value then return damaged(name .. " field " .. field, "a time in ms", task[field]) end
-    task[field] = value
+  return task
+end
+
+-- Returns what is wrong with a task's fields, if anything.
+local function fault_of_fields(task)
+  local name = key.task .. task.id .. " field "
+  if not STORED[task.state or ""] then return damaged(name .. "state", "a state", task.state) end
+  if not string.find(task.type or "", "^[%w._-]+$") then
+    return damaged(name .. "type", "the name of a task type", task.type)
   end
+  if not task.queue then return damaged(name .. "queue", "a queue name", task.queue) end
+  if not task.entered_at then return damaged(name .. "entered_at", "a time in ms", task.entered_at) end
+  if not is_packed(task.policy or "") then return damaged(name .. "policy", "numbers", task.policy) end
 end
 
 -- Returns the task, or nil and the reply that says why not.
 local function read_task(id)
-  local name = key.task .. id
-  local values = redis.pcall("HMGET", name, unpack(TASK_FIELDS))
-  if values.err then return nil, damaged(name, "hash", redis.call("TYPE", name).ok) end
-  local task = {id = id}
-  for index, field in ipairs(TASK_FIELDS) do task[field] = values[index] or nil end
-  if not task.state and redis.call("EXISTS", name) == 0 then return nil, {"missing"} end
-  if not STORED[task.state or ""] then return nil, damaged(name .. " field state", "a state", task.state) end
-  if not string.find(task.type or "", "^[%w._-]+$") then
-    return nil, damaged(name .. " field type", "the name of a task type", task.type)
-  end
-  if not task.queue then return nil, damaged(name .. " field queue", "a queue name", task.queue) end
-  if not task.entered_at then return nil, damaged(name .. " field entered_at", "a time in ms", task.entered_at) end
-  local problem = to_integers(task, name)
-  if problem then return nil, problem end
-  task.policy = unpack_policy(task.policy, task.clocks)
-  if not task.policy then return nil, damaged(name .. " field policy", #POLICY .. " numbers", "something else") end
+  local values, damage = fetch("hash", "HMGET", key.task .. id, unpack(TASK_FIELDS))
+  if damage then return nil, damage end
+  local task, fault = to_fields(id, values)
+  if task and not task.state and redis.call("EXISTS", key.task .. id) == 0 then return nil, {"missing"} end
+  fault = fault or fault_of_fields(task)
+  if fault then return nil, fault end
   return task
 end
 
@@ -81,10 +100,17 @@ local function reply(word, task)
   return {word, "id", task.id, "state", task.state, "attempt", task.attempt, "entry", task.entry or ""}
 end
 
--- A move: one or more steps through the table. Only its first and last state are ever seen by others.
+-- A move: one or more steps through the table. Only its first and last state are ever seen by others. Its `fields` are
+-- what it sets in the task, names and values one behind the other, `delete` the names of those that it removes.
 
 local function new_move(task)
-  return {task = task, state = task.state, steps = {}, set = {}, delete = {}}
+  return {task = task, state = task.state, steps = {}, fields = {}, delete = {}}
+end
+
+local function set(move, field, value)
+  local fields = move.fields
+  local number = #fields
+  fields[number + 1], fields[number + 2] = field, value
 end
 
 local function verdict(state, event)
@@ -107,71 +133,62 @@ local function parking_place(queue, task_type)
   return key.parked .. queue .. ":" .. task_type
 end
 
-local function queue_places(queue)
-  return {
-    {key.pending .. queue, "zset"}, {key.rq_queue .. queue, "list"}, {key.rq_queues, "set"},
-    {key.wake .. queue, "list"}, {key.queues, "hash"},
-  }
-end
-
-local function parking_places(queue, task_type)
-  return {
-    {parking_place(queue, task_type), "zset"}, {key.parked_types .. queue, "set"},
-    {key.wake .. queue, "list"}, {key.queues, "hash"},
-  }
-end
-
 -- The tasks that a BLOCKED one waits for; none where that is damaged, which a check of its places finds.
 local function unmet_of(id)
   local ids = redis.pcall("SMEMBERS", key.unmet .. id)
   return ids.err and {} or ids
 end
 
+local function check_queue_types(task, is_parked)
+  if is_parked then
+    return check_type(parking_place(task.queue, task.type), "zset")
+      or check_type(key.parked_types .. task.queue, "set")
+  end
+  return check_type(key.pending .. task.queue, "zset") or check_type(key.rq_queue .. task.queue, "list")
+end
+
+-- What is written besides when a task enters its queue, or is parked.
+local function check_entrance_types(queue)
+  return check_type(key.wake .. queue, "list") or check_type(key.queues, "hash") or check_type(key.rq_queues, "set")
+end
+
 -- A BLOCKED task stands with each task that it waits for, and in `due` when it waits for its time too.
-local function blocked_places(id, unmet)
-  local names = {{key.unmet .. id, "set"}, {key.due, "zset"}}
-  for _, dependency in ipairs(unmet) do names[#names + 1] = {key.dependents .. dependency, "zset"} end
-  return names
+local function check_dependency_types(id, unmet)
+  local problem = check_type(key.unmet .. id, "set") or check_type(key.due, "zset")
+  for _, dependency in ipairs(unmet) do problem = problem or check_type(key.dependents .. dependency, "zset") end
+  return problem
 end
 
--- The index of its owner's tasks, with its type; nil for a task without one, which pays nothing for it.
-local function owner_place(task)
-  return task.owner and {key.owned .. task.owner, "zset"}
+local function check_end_types(task)
+  return check_type(key.retention, "zset") or task.dependents and check_type(key.settling, "zset")
 end
 
--- The keys that hold a task in a state, beside its hash, with their types.
-local function places(task, state, is_parked, unmet)
-  local names = {}
+-- Returns what is wrong with the keys that hold a task in a state, beside its hash.
+local function check_place_types(task, state, is_parked, unmet)
+  local problem
   if state == State.PENDING then
-    names = is_parked and parking_places(task.queue, task.type) or queue_places(task.queue)
+    problem = check_queue_types(task, is_parked)
   elseif state == State.BLOCKED then
-    names = blocked_places(task.id, unmet or unmet_of(task.id))
+    problem = check_dependency_types(task.id, unmet or unmet_of(task.id))
   elseif RUNNING[state] then
-    names[#names + 1] = {key.deadlines, "zset"}
+    problem = check_type(key.deadlines, "zset")
   elseif WAITING_FOR_TIME[state] then
-    names[#names + 1] = {key.due, "zset"}
+    problem = check_type(key.due, "zset")
   elseif FINAL[state] then
-    names[#names + 1] = {key.retention, "zset"}
-    if task.dependents then names[#names + 1] = {key.settling, "zset"} end
+    problem = check_end_types(task)
   end
-  names[#names + 1] = {key.state .. state, "zset"}
-  return names
+  return problem or check_type(key.state .. state, "zset")
 end
 
-local function check_types(...)
-  for _, names in ipairs({...}) do
-    for _, expected in ipairs(names) do
-      local kind = redis.call("TYPE", expected[1]).ok
-      if kind ~= "none" and kind ~= expected[2] then return damaged(expected[1], expected[2], kind) end
-    end
-  end
+-- The index of its owner's tasks. One without an owner pays nothing for it.
+local function check_owner_type(task)
+  return task.owner and check_type(key.owned .. task.owner, "zset")
 end
 
 -- HINCRBY on anything but a number would err after the other writes.
 local function check_ledger(field)
-  local problem = check_types({{key.ledger, "hash"}})
-  if problem then return problem end
-  local count = redis.call("HGET", key.ledger, field)
+  local count, damage = fetch("hash", "HGET", key.ledger, field)
+  if damage then return damage end
   if count and not whole(count) then return damaged(key.ledger .. " field " .. field, "a whole number", count) end
 end
 
@@ -201,13 +218,17 @@ local function leave_parking(queue, task_type, id)
   if redis.call("EXISTS", place) == 0 then redis.call("SREM", key.parked_types .. queue, task_type) end
 end
 
+-- A ticket in the middle of a long list is far from both ends; where it is, the index of the queue's tasks tells.
+local function nearer_end(task)
+  local rank = redis.call("ZRANK", key.pending .. task.queue, task.id)
+  return rank and 2 * rank < redis.call("ZCARD", key.pending .. task.queue) and "1" or "-1"
+end
+
 local function leave_queue(task, to, options)
   if task.parked_at then return leave_parking(task.queue, task.type, task.id) end
   if not options.ticket_taken then
     redis.call("DEL", key.rq_job .. task.id)
-    -- A started ticket is at the head of its queue; a person mostly cancels what is young, at the tail.
-    local is_at_head = to == State.PROCESSING or options.is_oldest
-    redis.call("LREM", key.rq_queue .. task.queue, is_at_head and 1 or -1, task.id)
+    redis.call("LREM", key.rq_queue .. task.queue, to == State.PROCESSING and "1" or nearer_end(task), task.id)
   end
   redis.call("ZREM", key.pending .. task.queue, task.id)
 end
@@ -237,12 +258,12 @@ local function leave(task, to, options)
   redis.call("ZREM", key.state .. from, id)
 end
 
-local function enter_queue(task, now, options)
+local function enter_queue(task, at, options)
   if options.parked then
-    park(task, now)
+    park(task, at)
   else
     push_ticket(task, options.at_front)
-    redis.call("ZADD", key.pending .. task.queue, now, task.id)
+    redis.call("ZADD", key.pending .. task.queue, at, task.id)
   end
   redis.call("HSETNX", key.queues, task.queue, "running")
 end
@@ -253,29 +274,29 @@ local function wait_for(dependency, id, since)
   redis.call("HSET", key.task .. dependency, "dependents", 1)
 end
 
-local function enter_dependencies(id, now, options)
+local function enter_dependencies(id, at, options)
   redis.call("SADD", key.unmet .. id, unpack(options.unmet))
-  for _, dependency in ipairs(options.unmet) do wait_for(dependency, id, now) end
+  for _, dependency in ipairs(options.unmet) do wait_for(dependency, id, at) end
   if options.due_at then redis.call("ZADD", key.due, options.due_at, id) end
 end
 
--- `options`: at_front, parked, ticket_taken, is_oldest, lease (ms), due_at (ms), unmet (ids)
-local function enter(task, to, now, options)
+-- `at` is now, as text. `options`: at_front, parked, ticket_taken, lease (ms), due_at (ms), unmet (ids)
+local function enter(task, to, now, at, options)
   local id = task.id
   if to == State.PENDING then
-    enter_queue(task, now, options)
+    enter_queue(task, at, options)
   elseif to == State.BLOCKED then
-    enter_dependencies(id, now, options)
+    enter_dependencies(id, at, options)
   elseif RUNNING[to] and not RUNNING[task.state] then
     redis.call("SET", key.heartbeat .. id, task.worker_id .. " " .. task.attempt, "PX", options.lease)
     redis.call("ZADD", key.deadlines, now + options.lease, id)
   elseif WAITING_FOR_TIME[to] then
     redis.call("ZADD", key.due, options.due_at, id)
   elseif FINAL[to] then
-    redis.call("ZADD", key.retention, now + task.policy.retention, id)
+    redis.call("ZADD", key.retention, now + term(task, "retention"), id)
   end
-  if task.owner then redis.call("ZADD", key.owned .. task.owner, now, id) end
-  redis.call("ZADD", key.state .. to, now, id)
+  if task.owner then redis.call("ZADD", key.owned .. task.owner, at, id) end
+  redis.call("ZADD", key.state .. to, at, id)
 end
 
 -- Appends the steps to the history and notes the entries' ids in the task, to live as long as it does.
@@ -289,18 +310,13 @@ local function record(move)
       "actor", step.actor, "reason", step.reason, "message", step.message
     )
     task.entries = task.entries + 1
-    move.set["h" .. task.entries] = task.entry
+    set(move, "h" .. task.entries, task.entry)
   end
-  move.set.entries = task.entries
+  set(move, "entries", task.entries)
 end
 
 local function write_fields(move)
-  local pairs_to_set = {}
-  for field, value in pairs(move.set) do
-    pairs_to_set[#pairs_to_set + 1] = field
-    pairs_to_set[#pairs_to_set + 1] = value
-  end
-  redis.call("HSET", key.task .. move.task.id, unpack(pairs_to_set))
+  redis.call("HSET", key.task .. move.task.id, unpack(move.fields))
   if #move.delete > 0 then redis.call("HDEL", key.task .. move.task.id, unpack(move.delete)) end
 end
 
@@ -310,26 +326,28 @@ local settle -- tells those that wait for a task that it ended; see the part `de
 local function commit(move, now, options)
   local task, to = move.task, move.state
   local moved = task.state ~= to
-  local problem = check_types(
-    {{key.history, "stream"}, moved and owner_place(task) or nil},
-    task.state and places(task, task.state, task.parked_at) or {}, places(task, to, options.parked, options.unmet)
-  )
+  local problem = check_type(key.history, "stream") or moved and check_owner_type(task)
+    or task.state and check_place_types(task, task.state, task.parked_at)
+    or check_place_types(task, to, options.parked, options.unmet)
+    or to == State.PENDING and check_entrance_types(task.queue)
   if problem then return problem end
+  local at = string.format("%.0f", now) -- once: Redis takes longer to do so, for each argument
   if task.state and moved then leave(task, to, options) end
   record(move)
-  if task.state == State.PENDING then move.delete[#move.delete + 1] = "unticketed_at" end
+  -- What was noted in an earlier stay in the queue.
+  if task.state and to == State.PENDING then move.delete[#move.delete + 1] = "unticketed_at" end
   if options.parked then
-    move.set.parked_at = now
+    set(move, "parked_at", at)
   elseif task.parked_at then
     move.delete[#move.delete + 1] = "parked_at"
   end
   if moved then
-    move.set.state = to
-    move.set.entered_at = now
-    move.set.reason = move.steps[#move.steps].reason
+    set(move, "state", to)
+    set(move, "entered_at", at)
+    set(move, "reason", move.steps[#move.steps].reason)
   end
   write_fields(move)
-  if moved then enter(task, to, now, options) end
+  if moved then enter(task, to, now, at, options) end
   task.state = to
   if FINAL[to] and task.dependents then settle(task, now) end
 end

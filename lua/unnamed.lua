@@ -9,7 +9,7 @@ local after, limit, deletes = ARGV[1], tonumber(ARGV[2]), ARGV[3] == "1"
 
 local VALUES_AT_MOST = 10000 -- read of the tasks' hashes, and those of one more task
 
-local problem = check_types({{key.history, "stream"}})
+local problem = check_type(key.history, "stream")
 if problem then return problem end
 local known, values_left = {}, VALUES_AT_MOST -- id of a task -> the values of its hash
 

@@ -45,13 +45,15 @@ local function give_back(queue, parked)
   return "moved"
 end
 
-local function check_queue(queue)
-  local problem = check_types(queue_places(queue))
-  for _, task_type in ipairs(types) do problem = problem or check_types(parking_places(queue, task_type)) end
+local function check_places(queue)
+  local problem = check_queue_types({queue = queue}) or check_entrance_types(queue)
+  for _, task_type in ipairs(types) do
+    problem = problem or check_queue_types({queue = queue, type = task_type}, true)
+  end
   return problem
 end
 
-local problem = check_types({{key.queues, "hash"}})
+local problem = check_type(key.queues, "hash")
 if problem then return problem end
 local number, moved, problems = 0, 0, problems_of_quarantine()
 
@@ -66,7 +68,7 @@ end
 
 for _, queue in ipairs(redis.call("HKEYS", key.queues)) do
   -- One damaged queue must not keep the others from getting theirs back.
-  local damage = check_queue(queue)
+  local damage = check_places(queue)
   if damage then problems[#problems + 1] = damage.err else give_back_in(queue) end
 end
 return {number, moved, unpack(problems)}

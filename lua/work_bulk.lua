@@ -30,7 +30,7 @@ end
 -- Returns the record; beside nothing, what is wrong with it.
 local function read_record(id)
   local name = key.bulk .. id
-  local damage = check_types({{name, "hash"}, {key.bulk_ids .. id, "list"}})
+  local damage = check_type(name, "hash") or check_type(key.bulk_ids .. id, "list")
   if damage then return nil, damage end
   local fields, read = redis.call("HGETALL", name), {id = id, name = name}
   if #fields == 0 then return nil, damaged(key.bulks_running, "bulk actions that have a record", id) end
@@ -93,7 +93,7 @@ local function act_on(id, state)
   for index, field in ipairs(LOOKED_AT) do task[field] = stored[index] or nil end
   local is_here = task.state and (not state or task.state == state)
   if not is_here or not accepts(task) then return "unmatched" end
-  local answer = ask(id, record.event, record.actor, record.reason, message, true)
+  local answer = ask(id, record.event, record.actor, record.reason, message)
   if answer.err then return tell_damage(answer) end
   return answer[1], task.state
 end
@@ -138,7 +138,7 @@ end
 -- Returns whether the pass is through with this state.
 local function work_off_state(state)
   local index = key.state .. state
-  local damage = check_types({{index, "zset"}})
+  local damage = check_type(index, "zset")
   if damage then
     problems[#problems + 1], is_held_up = damage.err, true
     return false
@@ -207,11 +207,11 @@ local function work_off()
   if notes.ended_at then redis.call("PEXPIRE", record.name, life) end
 end
 
-local problem = check_types({{key.bulks_running, "list"}})
+local problem = check_type(key.bulks_running, "list")
 if problem then return problem end
 local id = redis.call("LINDEX", key.bulks_running, 0)
 if not id then return {0, 0} end
-problem = check_types({{key.history, "stream"}})
+problem = check_type(key.history, "stream")
 if problem then return problem end
 record, problem = read_record(id)
 if record then

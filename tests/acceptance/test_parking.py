@@ -6,7 +6,7 @@ import pytest
 from fleet import Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.model import Task
-from ghostless.jobs.store import BATCH
+from ghostless.lua import BATCH
 from helpers import eventually
 
 from .conftest import assert_clean, ended, entry_of, publish, rq_worker, story

@@ -109,8 +109,8 @@ def test_an_installed_worker_runs_a_task(
 def test_the_installed_scripts_render(installed: Path, tmp_path: Path) -> None:
     """The Lua files are found in the wheel and completed with the table and the key names."""
     code = (
-        "from ghostless.jobs.keys import Keys, script_names; from ghostless.lua import VERBS, render;"
-        "print(len([render(verb, script_names(Keys())) for verb in VERBS]))"
+        "from ghostless.jobs.keys import Keys, script_names; from ghostless.lua import render_all;"
+        "print(len(render_all(script_names(Keys()))))"
     )
     assert int(run(installed / "python", "-c", code, cwd=tmp_path)) > 10
 

@@ -24,8 +24,9 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
 from ghostless.jobs.errors import ArchiveUnusable, CorruptRecord, NotArchived, TaskNotFound
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import BATCH, Store
+from ghostless.jobs.store import Store
 from ghostless.jobs.watchdog import Watchdog
+from ghostless.lua import BATCH
 from ghostless.statemachine import Event
 from redis import Redis
 from redis.connection import UnixDomainSocketConnection
@@ -292,18 +293,19 @@ def test_many_archivists_at_once(
     client: Client, redis: Redis, store: Store, settings: Settings, tmp_path: Path
 ) -> None:
     """Each task is purged once and in the archive; those that were archived twice are the same."""
-    ids = [submitted(client) for _ in range(120)]
+    number = BATCH + 10
+    ids = [submitted(client) for _ in range(number)]
     for task_id in ids:
         client.cancel(task_id)
     redis.zadd(store.keys.retention, dict.fromkeys(ids, 0))
     several = [Archivist(Store(redis, settings), tmp_path) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         rounds = [list(pool.map(Archivist.archive, several)) for _ in range(2)]
-    assert 120 == sum(swept.moved for swepts in rounds for swept in swepts)
+    assert number == sum(swept.moved for swepts in rounds for swept in swepts)
     assert () == tuple(problem for swepts in rounds for swept in swepts for problem in swept.problems)
     assert set(ids) == {line["id"] for line in archived_lines(tmp_path)}
     ledger = client.reads.ledger()
-    assert (120, 120, 120, 0) == tuple(ledger[name] for name in ("submitted", "purged", "archived", "missing"))
+    assert (number, number, number, 0) == tuple(ledger[name] for name in ("submitted", "purged", "archived", "missing"))
     assert [] == audit(redis, store.keys, ids)
 
 

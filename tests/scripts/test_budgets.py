@@ -6,30 +6,36 @@ import pytest
 from ghostless.jobs.keys import Keys, script_names
 from ghostless.lua import loader
 from ghostless.statemachine import Event, Policy, Reason, Used, backoff, counter_for, may_retry
+from ghostless.statemachine.budget import CLOCKS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-PRELUDE = "\n".join([loader.prelude(script_names(Keys())), *map(loader.source, ("transition", "attempt"))])
-BACKOFF = f"""{PRELUDE}
-local answers = {{}}
+
+def script(body: str) -> str:
+    """Return a script of the product's own parts that does something with a policy."""
+    return loader.build(body, ("attempt",), script_names(Keys()))
+
+
+BACKOFF = script("""
+local answers = {}
 for index = 1, #ARGV, 4 do
-  local policy = unpack_policy(ARGV[index])
+  local task = {policy = ARGV[index]}
   local used, fraction, asked = tonumber(ARGV[index + 1]), tonumber(ARGV[index + 2]), tonumber(ARGV[index + 3])
-  answers[#answers + 1] = string.format("%.0f", backoff(policy, used, fraction, asked))
+  answers[#answers + 1] = string.format("%.0f", backoff(task, used, fraction, asked))
 end
 return answers
-"""
-MAY_RETRY = f"""{PRELUDE}
-local task = {{policy = unpack_policy(ARGV[1])}}
+""")
+MAY_RETRY = script("""
+local task = {policy = ARGV[1]}
 task.failures, task.timeouts, task.losses = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local answers = {{}}
+local answers = {}
 for index = 5, #ARGV, 2 do
   local counter, used, allowed = may_retry(task, ARGV[index], ARGV[index + 1])
   answers[#answers + 1] = counter .. " " .. used .. " " .. tostring(allowed)
 end
 return answers
-"""
+""")
 
 quick = settings(deadline=None, max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
 limits = st.integers(min_value=0, max_value=1_000)
@@ -69,12 +75,23 @@ def test_both_refuse_the_same_policies(redis: Redis, packed: str) -> None:
     """What is not a row of whole numbers is no policy, on either side."""
     with pytest.raises(ValueError, match="expected whole numbers"):
         Policy.unpack(packed)
-    assert 1 == redis.eval(f"{PRELUDE}\nreturn unpack_policy(ARGV[1]) == nil and 1 or 0", 0, packed)
+    assert 0 == redis.eval(script("return is_packed(ARGV[1]) and 1 or 0"), 0, packed)
 
 
 @pytest.mark.parametrize("packed", ["7", "1,2,3", "1,2,3,4,5,6,7", "1,2,3,4,5,6,7,8,9"])
 def test_both_read_the_policy_of_another_version_alike(redis: Redis, packed: str) -> None:
     """Missing last fields have their defaults, further ones are passed over."""
-    body = "local read = {} for _, field in ipairs(POLICY) do read[#read + 1] = policy[field.name] end return read"
-    text = f"{PRELUDE}\nlocal policy = unpack_policy(ARGV[1])\n{body}"
-    assert [getattr(Policy.unpack(packed), field.name) for field in fields(Policy)] == redis.eval(text, 0, packed)
+    text = script("""
+assert(is_packed(ARGV[1]))
+local read = {}
+for index = 2, #ARGV do read[#read + 1] = term({policy = ARGV[1]}, ARGV[index]) end
+return read
+""")
+    terms = [field.name for field in fields(Policy)][:-CLOCKS]
+    assert [getattr(Policy.unpack(packed), name) for name in terms] == redis.eval(text, 0, packed, *terms)
+
+
+def test_a_damaged_term_of_any_length_keeps_the_digits_of_a_time(redis: Redis) -> None:
+    """What follows from a term is a time that can be read again: a whole number below 2^53."""
+    text = script("return string.format('%.0f', clock() + term({policy = ARGV[1]}, 'timeout'))")
+    assert 2**52 < int(redis.eval(text, 0, "9" * 40)) < 2**53

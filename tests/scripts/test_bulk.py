@@ -12,7 +12,8 @@ from ghostless.jobs.bulk import ACTIONS, BulkAction, BulkFilter, BulkRequest, mo
 from ghostless.jobs.bulk_actions import BulkActions
 from ghostless.jobs.errors import BulkActionConflict, BulkActionNotFound, InvalidBulkAction, TooManyBulkActions
 from ghostless.jobs.messages import Claimed, Held
-from ghostless.jobs.store import BATCH, Store
+from ghostless.jobs.store import Store
+from ghostless.lua import BATCH
 from ghostless.statemachine import STORED, TABLE, Event, Reason, State
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -71,11 +71,23 @@ def test_a_ticket_of_a_task_that_is_not_pending_starts_nothing(backend: Redis, s
     assert [] == audit(backend, stage.keys, [ID, "t2"])
 
 
+@pytest.mark.parametrize(("task_id", "push", "kept"), [("t1", "rpush", -1), ("t4", "lpush", 0)])
+def test_a_ticket_is_looked_for_from_the_nearer_end(redis: Redis, task_id: str, push: str, kept: int) -> None:
+    """Half of a long queue is walked for a cancel, at most: of two tickets the one that is far away stays."""
+    stage = scene(redis)
+    for number in range(1, 5):
+        stage.store.submit(submission(f"t{number}"))
+        redis.zadd(stage.keys.pending(QUEUE), {f"t{number}": number})
+    getattr(redis, push)(stage.keys.rq_queue(QUEUE), task_id)
+    stage.store.cancel(task_id, "tester")
+    assert (task_id, 4) == (stage.queue[kept], len(stage.queue))
+
+
 def test_one_claim_passes_over_a_bounded_number_of_tickets(redis: Redis) -> None:
-    """A hundred stale tickets end one call, which says that there may be more; the next call goes on."""
+    """Fifty stale tickets end one call, which says that there may be more; the next call goes on."""
     stage = scene(redis)
     put(stage, State.PENDING)
-    redis.lpush(stage.keys.rq_queue(QUEUE), *(f"gone{number}" for number in range(150)))
+    redis.lpush(stage.keys.rq_queue(QUEUE), *(f"gone{number}" for number in range(75)))
     assert ["more", ID] == take(stage, QUEUE, number=2)
     assert [] == audit(redis, stage.keys, [ID])
 

@@ -13,6 +13,7 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.messages import Swept
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.lua import BATCH
 from ghostless.statemachine import Event, Policy, Reason, State
 from redis import Redis
 from redis_server import RedisServer
@@ -260,33 +261,33 @@ def _all_of(stage: Scene, ids: list[str], most: int) -> list[int]:
 
 @pytest.mark.parametrize(("event", "state"), [(Event.COMPLETE, State.PENDING), (Event.FAIL, State.CANCELLED)])
 def test_a_wide_fan_is_told_in_bounded_calls(redis: Redis, event: Event, state: State) -> None:
-    """The ending script tells a hundred, the oldest first; the watchdog the others, a hundred a call."""
+    """The ending script tells a batch, the oldest first; the watchdog the others, a batch a call."""
     stage = scene(redis)
     put(stage, State.PROCESSING, NO_BUDGET)
-    ids = [f"d{number:03}" for number in range(250)]
+    ids = [f"d{number:03}" for number in range(2 * BATCH + 10)]
     for task_id in ids:
         wait_for(stage, task_id, ID)
     finish(stage, event)
-    assert {state: 100, State.BLOCKED: 150} == Counter(state_of(stage, task_id) for task_id in ids)
+    assert {state: BATCH, State.BLOCKED: BATCH + 10} == Counter(state_of(stage, task_id) for task_id in ids)
     assert [] == audit(redis, stage.keys, [ID, *ids])
-    assert [100, 50] == _all_of(stage, ids, 5)
+    assert [BATCH, 10] == _all_of(stage, ids, 5)
     assert {state} == {state_of(stage, task_id) for task_id in ids}
     if event is Event.COMPLETE:
         order = redis.lrange(stage.keys.rq_queue(QUEUE), 0, -1)
-        assert order[:100] == sorted(order[:100])
+        assert order[:BATCH] == sorted(order[:BATCH])
         assert set(order) == set(ids)
 
 
 def test_a_deep_chain_is_told_in_bounded_calls(redis: Redis) -> None:
-    """A chain of 250 needs three calls, in each of which a hundred follow each other."""
+    """A chain longer than two batches needs three calls, in each of which a batch follow each other."""
     stage = scene(redis)
     put(stage, State.PROCESSING, NO_BUDGET)
-    ids = [f"d{number:03}" for number in range(250)]
+    ids = [f"d{number:03}" for number in range(2 * BATCH + 10)]
     for before, task_id in zip([ID, *ids], ids, strict=False):
         wait_for(stage, task_id, before)
     finish(stage, Event.FAIL)
-    assert 100 == sum(state_of(stage, task_id) == State.CANCELLED for task_id in ids)
-    assert [100, 50] == _all_of(stage, ids, 5)
+    assert BATCH == sum(state_of(stage, task_id) == State.CANCELLED for task_id in ids)
+    assert [BATCH, 10] == _all_of(stage, ids, 5)
     assert {State.CANCELLED} == {state_of(stage, task_id) for task_id in ids}
 
 
@@ -361,7 +362,7 @@ def test_who_was_not_told_yet_waits_for_the_retry(redis: Redis) -> None:
     """Those that did not hear of the failure before the operator's retry wait for the new life's end."""
     stage = scene(redis)
     put(stage, State.PROCESSING, NO_BUDGET)
-    ids = [f"d{number:03}" for number in range(120)]
+    ids = [f"d{number:03}" for number in range(BATCH + 20)]
     stage.store.submit_many([submission(task_id, depends_on=(ID,)) for task_id in ids])
     finish(stage, Event.FAIL)
     stage.store.retry(ID, "tester")
@@ -371,7 +372,7 @@ def test_who_was_not_told_yet_waits_for_the_retry(redis: Redis) -> None:
     stage.store.release("watchdog")
     stage.held = claimed(stage.store, wish("w1", "ff")).held
     finish(stage, Event.COMPLETE)
-    assert {State.CANCELLED: 100, State.PENDING: 20} == Counter(state_of(stage, task_id) for task_id in ids)
+    assert {State.CANCELLED: BATCH, State.PENDING: 20} == Counter(state_of(stage, task_id) for task_id in ids)
     assert [] == audit(redis, stage.keys, [ID, *ids])
 
 
@@ -382,7 +383,7 @@ def test_a_purge_tells_those_that_still_wait(redis: Redis) -> None:
     """A task with dependents that were not told is kept until all were, and goes then."""
     stage = scene(redis)
     put(stage, State.PROCESSING)
-    ids = [f"d{number:03}" for number in range(250)]
+    ids = [f"d{number:03}" for number in range(2 * BATCH + 10)]
     stage.store.submit_many([submission(task_id, depends_on=(ID,)) for task_id in ids])
     finish(stage, Event.COMPLETE)
     make_outdated(stage)
@@ -519,12 +520,12 @@ def test_the_look_at_blocked_tasks_goes_on_where_it_was(redis: Redis) -> None:
     """A page a call, whose size counts what the tasks wait for; all are looked at in one round, and then anew."""
     stage = scene(redis)
     stage.store.submit(submission(delay=1_000_000))
-    ids = [f"d{number:03}" for number in range(250)]
+    ids = [f"d{number:03}" for number in range(2 * BATCH + 10)]
     stage.store.submit_many([submission(task_id, depends_on=(ID,)) for task_id in ids])
     redis.delete(stage.keys.task(ID), stage.keys.dependents(ID))
-    assert [100, 100, 50, 0] == [stage.store.recheck("watchdog").moved for _ in range(4)]
+    assert [BATCH, BATCH, 10, 0] == [stage.store.recheck("watchdog").moved for _ in range(4)]
     stage.start_over()
-    others = [f"o{number:02}" for number in range(60)]
+    others = [f"o{number:02}" for number in range(BATCH // 2 + 5)]
     stage.store.submit_many([submission(task_id, delay=1_000_000) for task_id in others])
     stage.store.submit_many([submission(task_id, depends_on=tuple(others)) for task_id in ids[:5]])
     cursors = []
@@ -584,12 +585,12 @@ def test_ends_are_told_at_a_full_redis(redis: Redis, event: Event) -> None:
     """Running work ends, its dependents hear of it, and what is left is drained, all over the memory limit."""
     stage = scene(redis)
     put(stage, State.PROCESSING, NO_BUDGET)
-    ids = [f"d{number:03}" for number in range(150)]
+    ids = [f"d{number:03}" for number in range(BATCH + 20)]
     stage.store.submit_many([submission(task_id, depends_on=(ID,)) for task_id in ids])
     with full(redis):
         assert "moved" == finish(stage, event)[0].word
-        assert 50 == redis.zcard(stage.keys.dependents(ID))
-        assert 50 == stage.store.settle().moved
+        assert 20 == redis.zcard(stage.keys.dependents(ID))
+        assert 20 == stage.store.settle().moved
         stage.store.recheck("watchdog")
     assert {State.PENDING if event is Event.COMPLETE else State.CANCELLED} == {state_of(stage, one) for one in ids}
     assert [] == audit(redis, stage.keys, [ID, *ids])

@@ -6,6 +6,7 @@ from collections import Counter
 from ghostless.jobs.messages import Swept
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.lua import BATCH
 from ghostless.statemachine import State
 from redis import Redis
 from redis_server import RedisServer
@@ -21,7 +22,7 @@ def release_all(store: Store, name: str, counted: list[Swept]) -> None:
 
 
 def test_twenty_thousand_due_tasks_and_three_watchdogs(redis: Redis, redis_server: RedisServer) -> None:
-    """Each is released once, whoever does it, in calls that look at a hundred (B46)."""
+    """Each is released once, whoever does it, in calls that look at a batch (B46)."""
     stage = scene(redis)
     ids = [f"t{number:05}" for number in range(MANY)]
     for start in range(0, MANY, 1_000):
@@ -37,7 +38,7 @@ def test_twenty_thousand_due_tasks_and_three_watchdogs(redis: Redis, redis_serve
         thread.start()
     for thread in threads:
         thread.join()
-    assert (MANY, 100) == (sum(swept.moved for swept in counted), max(swept.looked_at for swept in counted))
+    assert (MANY, BATCH) == (sum(swept.moved for swept in counted), max(swept.looked_at for swept in counted))
     assert dict.fromkeys(ids, 1) == Counter(redis.lrange(stage.keys.rq_queue(QUEUE), 0, -1))
     released = Counter(entry["task"] for _, entry in redis.xrange(stage.keys.history) if entry["event"] == "RELEASE")
     assert dict.fromkeys(ids, 1) == released

@@ -92,8 +92,7 @@ def test_the_scripts_judge_as_the_table_does(backend: Redis) -> None:
 
 def by_hand(body: str, *parts: str) -> str:
     """Return a script of the product's own parts, for an event that no verb carries alone."""
-    names = script_names(Keys())
-    return "\n".join([loader.prelude(names), *map(loader.source, ("transition", *parts)), body])
+    return loader.build(body, parts, script_names(Keys()))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from ghostless.jobs.explanation import explain
 from ghostless.jobs.messages import Held
 from ghostless.jobs.reads import Reads
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import BATCH
+from ghostless.lua import BATCH
 from ghostless.statemachine import RUNNING, Event, State
 from redis import Redis
 from scripts.seeding import Scene, SpiedStore, claimed, ending, scene, submission, wish

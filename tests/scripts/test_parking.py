@@ -4,7 +4,7 @@ import pytest
 from audit import audit
 from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.messages import Claim, Claimed
-from ghostless.jobs.store import BATCH
+from ghostless.lua import BATCH
 from ghostless.statemachine import Event, Reason, State
 from redis import Redis
 from scripts.seeding import (
@@ -106,11 +106,11 @@ def test_a_type_is_served_only_under_its_whole_name(backend: Redis) -> None:
 
 
 def test_one_claim_parks_a_bounded_number(redis: Redis) -> None:
-    """A hundred tasks of another type end one call, which says that there may be more; the next one goes on."""
+    """Fifty tasks of another type end one call, which says that there may be more; the next one goes on."""
     stage = scene(redis)
-    ids = submit(stage, *numbered("b", 150), task_type=OTHER_TYPE) + submit(stage, "a")
+    ids = submit(stage, *numbered("b", 75), task_type=OTHER_TYPE) + submit(stage, "a")
     assert ["more"] == take(stage, TYPE)
-    assert (100, 51) == (redis.zcard(place(stage, OTHER_TYPE)), redis.llen(stage.keys.rq_queue(QUEUE)))
+    assert (50, 26) == (redis.zcard(place(stage, OTHER_TYPE)), redis.llen(stage.keys.rq_queue(QUEUE)))
     assert ["a"] == take(stage, TYPE)
     assert [] == audit(redis, stage.keys, ids)
 

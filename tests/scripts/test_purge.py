@@ -7,7 +7,8 @@ from audit import audit
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import TaskConflict, TaskNotFound
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import BATCH
+from ghostless.jobs.store import ENTRIES_DELETED
+from ghostless.lua import BATCH
 from ghostless.statemachine import FINAL, STORED, Event, Policy, State
 from redis import Redis
 from scripts.seeding import (
@@ -132,8 +133,8 @@ def test_the_ledger_adds_up_whatever_happens(redis: Redis) -> None:
             stage.store.cancel(task_id, "tester")
     redis.zadd(stage.keys.retention, dict.fromkeys(ids, 0), xx=True)
     moved = [stage.store.purge().moved for _ in range(3)]
-    assert [100, 0, 0] == moved
-    assert {"submitted": "120", "purged": "100"} == redis.hgetall(stage.keys.ledger)
+    assert [BATCH, 11, 0] == moved
+    assert {"submitted": str(BATCH + 20), "purged": str(BATCH + 11)} == redis.hgetall(stage.keys.ledger)
     assert [] == audit(redis, stage.keys, ids)
 
 
@@ -151,13 +152,14 @@ def add_entries(stage: Scene, number: int) -> None:
 
 
 def test_a_long_history_goes_in_steps(backend: Redis) -> None:
-    """The task is purged at once, its entries a thousand a call; the watchdog hears that there is more to do.
+    """The task is purged at once, its entries by bounded calls; the watchdog hears that there is more to do.
 
     The oldest go first, so that a reader never finds a step without those that followed it.
     """
     stage = scene(backend)
     put(stage, State.CANCELLED)
-    add_entries(stage, 2500)
+    number = 5 * ENTRIES_DELETED // 2
+    add_entries(stage, number)
     make_outdated(stage)
     ids = [entry_id for entry_id, _ in backend.xrange(stage.keys.history)]
     left, swept = [], []
@@ -167,7 +169,7 @@ def test_a_long_history_goes_in_steps(backend: Redis) -> None:
         assert ids[len(ids) - left[-1] :] == [entry_id for entry_id, _ in backend.xrange(stage.keys.history)]
         assert [] == audit(backend, stage.keys, [ID])
     assert [1, 0, 0, 0] == [step.moved for step in swept]
-    assert [2502, 1502, 502, 0] == left
+    assert [number + 2, number + 2 - ENTRIES_DELETED, number + 2 - 2 * ENTRIES_DELETED, 0] == left
     assert [True, True, True, False] == [step.looked_at >= BATCH for step in swept]
     assert [stage.keys.tombstone(ID)] == [key for key in backend.scan_iter() if ID in key]
 
@@ -176,8 +178,8 @@ def test_what_is_left_over_makes_way_for_others(redis: Redis) -> None:
     """While a long history goes in steps others are purged; one whose ids are damaged is set aside, and told."""
     stage = scene(redis)
     put(stage, State.CANCELLED)
-    add_entries(stage, 1500)
-    redis.hset(stage.keys.task(ID), "h1200", "no id")
+    add_entries(stage, 3 * ENTRIES_DELETED // 2)
+    redis.hset(stage.keys.task(ID), f"h{ENTRIES_DELETED + 200}", "no id")
     make_outdated(stage)
     stage.store.purge()
     stage.store.submit(submission("t2"))

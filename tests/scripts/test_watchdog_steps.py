@@ -7,7 +7,8 @@ import pytest
 from audit import audit
 from ghostless.jobs.messages import Claim, Held
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import BATCH, TICKET_WINDOW
+from ghostless.jobs.store import TICKET_WINDOW
+from ghostless.lua import BATCH
 from ghostless.statemachine import FINAL, RUNNING, Event, Policy, State
 from redis import Redis
 from scripts.seeding import (
@@ -231,7 +232,7 @@ def test_the_deadline_of_a_task_without_one_is_its_policys(redis: Redis) -> None
 
 
 def test_many_watchdogs_take_each_task_away_once(redis: Redis) -> None:
-    """Eight sweeps at once over a hundred lost tasks: every task moves once, whoever does it."""
+    """Eight sweeps at once over lost tasks: every task moves once, whoever does it."""
     stage = scene(redis, LIVELY)
     ids = [f"t{number}" for number in range(100)]
     for task_id in ids:
@@ -249,7 +250,7 @@ def test_many_watchdogs_take_each_task_away_once(redis: Redis) -> None:
 
 
 def test_one_step_looks_at_a_bounded_number(redis: Redis) -> None:
-    """A step handles at most a hundred tasks, the oldest first, and the next step the rest."""
+    """A step handles at most a batch of tasks, the oldest first, and the next step the rest."""
     stage = scene(redis, LIVELY)
     ids = [f"t{number:03}" for number in range(BATCH + 7)]
     for task_id in ids:

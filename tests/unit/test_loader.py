@@ -1,15 +1,16 @@
 """The loader: one table and one list of names, rendered before every script."""
 
-import hashlib
 import pickle
+import re
 from dataclasses import replace
-from types import MappingProxyType
 
 import pytest
 from ghostless.jobs.keys import Keys, script_names
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
-from ghostless.lua import VERBS, loader, render
+from ghostless.lua import VERBS, loader
+from ghostless.lua.definitions import definitions
+from ghostless.lua.loader import render, render_all
 from ghostless.statemachine import TABLE, Event, State
 from redis import Redis
 from redis_server import RedisServer
@@ -19,52 +20,80 @@ from scripts.seeding import CLAIM, ID, claimed, submission
 NAMES = script_names(Keys())
 
 
-def shas(names: dict[str, str] = NAMES) -> dict[str, str]:
-    """Return the SHA under which Redis would know each script."""
-    return {verb: hashlib.sha1(render(verb, names).encode()).hexdigest() for verb in VERBS}
+def texts(names: dict[str, str] = NAMES) -> dict[str, str]:
+    """Return each script, by the text whose SHA is what Redis knows it by."""
+    return render_all(names)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "rendered", "users"),
     [
-        ("TABLE", MappingProxyType({**TABLE, (State.SUCCESS, Event.START): State.PROCESSING})),
-        ("ALREADY", frozenset()),
-        ("FINAL", frozenset({State.SUCCESS})),
-        ("RUNNING", frozenset({State.PROCESSING})),
-        ("BUDGETS", {"failures": "max_losses"}),
-        ("TICKET_FUNCTION", "another.function"),
-        ("VALUES", ("params",)),
-        ("WAKE_HINTS", 7),
+        ("TABLE", {**TABLE, (State.SUCCESS, Event.START): State.PROCESSING}, "MOVES", {"finish", "claim", "heartbeat"}),
+        ("ALREADY", frozenset(), "ALREADY", {"finish", "heartbeat", "cancel"}),
+        ("FINAL", frozenset({State.SUCCESS}), "FINAL", {"finish", "submit", "purge"}),
+        ("RUNNING", frozenset({State.PROCESSING}), "RUNNING", {"finish", "claim", "sweep"}),
+        ("BUDGETS", {"failures": "max_losses"}, "BUDGETS", {"finish", "sweep", "lose"}),
+        ("TICKET_FUNCTION", "another.function", "TICKET", {"submit", "finish", "requeue", "unpark"}),
+        ("VALUES", ("params",), "VALUES", {"purge", "repair", "patrol"}),
+        ("WAKE_HINTS", 7, "WAKE_HINTS", {"submit", "finish", "resume"}),
     ],
 )
-def test_a_changed_table_changes_every_sha(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
+def test_a_changed_table_changes_every_script_that_looks_at_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: object, rendered: str, users: set[str]
+) -> None:
     """A process with an old table never runs a script with a new one."""
-    before = shas()
+    before = texts()
     monkeypatch.setattr(loader, name, value)
-    assert set() == set(before.values()) & set(shas().values())
+    changed = {verb for verb, text in texts().items() if text != before[verb]}
+    assert users <= changed
+    assert changed == {verb for verb, text in before.items() if re.search(rf"\b{rendered}\b", text)}
 
 
-def test_another_prefix_changes_every_sha() -> None:
+def test_another_prefix_changes_every_script_with_a_key_of_ours() -> None:
     """Two teams on one Redis have scripts of their own."""
-    assert set() == set(shas().values()) & set(shas(script_names(Keys(prefix="other:"))).values())
+    shared = set(texts().values()) & set(texts(script_names(Keys(prefix="other:"))).values())
+    assert [] == [text for text in shared if "ghostless:" in text]
+    assert len(shared) < 6
 
 
 def test_rendering_is_the_same_in_every_process() -> None:
     """Sets are sorted, so that two processes of one version share their scripts."""
-    assert shas() == shas()
+    assert texts() == texts() == {verb: render(verb, NAMES) for verb in VERBS}
     sets = [line for line in loader.prelude(NAMES).splitlines() if "]=true" in line]
     assert [sorted(line.split("{")[1].rstrip("}").split(", ")) for line in sets] == [
         line.split("{")[1].rstrip("}").split(", ") for line in sets
     ]
 
 
-def test_a_script_begins_with_the_prelude_and_ends_with_its_verb() -> None:
-    """The parts stand in the order in which they build on each other."""
-    for verb in VERBS:
-        text = render(verb, NAMES)
-        assert text.startswith(loader.prelude(NAMES))
-        assert text.endswith(loader.source(verb))
-        assert 1 == text.count(loader.source("transition"))
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_script_defines_nothing_that_it_does_not_use(verb: str) -> None:
+    """Redis makes every table and function anew at each call. What is missing, Redis refuses to look for."""
+    text = render(verb, NAMES)
+    for piece in definitions(text):
+        beginning = piece.partition("\n")[0]
+        names = re.match(r"(?:local )?(?:function )?(\w+(?:, \w+)*)", beginning)[1].replace(", ", "|")  # type: ignore[index]
+        assert re.search(rf"\b({names})\b", text.replace(beginning, "", 1)), f"nobody uses {names}"
+
+
+def test_the_definitions_stand_in_the_order_in_which_they_build_on_each_other() -> None:
+    """Prelude, parts, verb: Lua knows a local only behind its definition."""
+    text = render("finish", NAMES)
+    places = [
+        text.index(name) for name in ("local MOVES", "function commit", "function end_badly", "local ENDS_ATTEMPT")
+    ]
+    assert sorted(places) == places
+
+
+def test_names_are_put_in_place() -> None:
+    """A script looks up no name of a state, event, reason or key at each call."""
+    for verb, text in texts().items():
+        assert [] == re.findall(r"\b(?:State|Event|Reason|key)\.\w+", text), verb
+
+
+def test_a_name_that_is_not_there_is_an_error() -> None:
+    """It does not become nil in a script that runs for weeks."""
+    with pytest.raises(KeyError, match="State.NOWHERE"):
+        loader.build("return State.NOWHERE", (), NAMES)
 
 
 def test_an_unknown_part_is_an_error() -> None:
@@ -75,8 +104,10 @@ def test_an_unknown_part_is_an_error() -> None:
 
 def test_prelude_lists_the_names_of_every_member(redis: Redis) -> None:
     """Lua's State, Event and Reason have what Python's have, and a name that is not there is nil."""
-    text = loader.prelude(NAMES) + "\nreturn {State.PENDING, Event.GIVE_UP, Reason.CRASHED, State.NOWHERE or 'nil'}"
-    assert ["PENDING", "GIVE_UP", "crashed", "nil"] == redis.eval(text, 0)
+    body = "local all = {} for name, value in pairs(State) do all[#all + 1] = name .. value end return all"
+    text = loader.build("return {State.PENDING, Event.GIVE_UP, Reason.CRASHED}", (), NAMES)
+    assert ["PENDING", "GIVE_UP", "crashed"] == redis.eval(text, 0)
+    assert sorted(state.name + state for state in State) == sorted(redis.eval(loader.build(body, (), NAMES), 0))
 
 
 @pytest.mark.parametrize("prefix", ['te"am:', "back\\slash:", "it's:", "a]]b:", "-- x:".replace(" ", ""), "{tag}:"])

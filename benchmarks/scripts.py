@@ -29,11 +29,11 @@ TASKS = 300
 
 
 @contextlib.contextmanager
-def private_redis() -> Generator[Settings]:
-    """Run a server that keeps nothing, on a socket in a temporary folder."""
+def private_redis(*options: str) -> Generator[Settings]:
+    """Run a server on a socket in a temporary folder; without options it keeps nothing."""
     with tempfile.TemporaryDirectory() as folder:
         socket = f"{folder}/redis.sock"
-        command = ["redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder]
+        command = ["redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder, *options]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             while not Path(socket).exists():

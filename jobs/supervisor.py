@@ -128,7 +128,8 @@ class Supervisor:
             )
             return self._watch()
         finally:
-            shutil.rmtree(self.tmpdir, ignore_errors=True)
+            if self.tmpdir.exists():  # few handlers ask for it
+                shutil.rmtree(self.tmpdir, ignore_errors=True)
 
     def _watch(self) -> Ending | None:
         while True:

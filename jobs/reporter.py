@@ -105,8 +105,9 @@ class Reporter(threading.Thread):
             was_hinted = self._hinted == held.task_id
             # Never later than planned: a worker of many short tasks beats too.
             due = 0.0 if was_hinted else self.renewed_at + self._store.settings.beat
-            self._beat_due = min(self._beat_due, due)
-            self._changed.notify_all()
+            if due < self._beat_due:  # to wake the thread for each task would cost as much as the task
+                self._beat_due = due
+                self._changed.notify_all()
 
     def release(self) -> None:
         """Stop reporting for the attempt; what was not sent is dropped."""

@@ -65,7 +65,7 @@ class Runner:
 
     def end_what_handlers_started(self) -> None:
         """Kill every process that a handler started and left behind; helpers belong into a setup."""
-        if has_children(os.getpid()):
+        if has_children():
             end(offspring(os.getpid()) - self._helpers)
 
     def threads_left(self) -> int:

@@ -7,7 +7,6 @@ import sys
 import psutil
 from ghostless.jobs.processes import offspring
 
-
 ALONE = """
 import os, subprocess, threading
 from ghostless.jobs.processes import has_children

@@ -126,6 +126,9 @@ class Supervisor:
                     "until": self._lease_ends_at(),
                 }
             )
+            if task.type in self.horse.set_up:  # else the horse says when the setup is over
+                self._clocks.begin(time.monotonic())
+            log.info("%s: attempt %d of %s begins", task.type, held.attempt, held.task_id)
             return self._watch()
         finally:
             if self.tmpdir.exists():  # few handlers ask for it

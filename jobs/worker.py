@@ -231,7 +231,7 @@ class Worker(PlainWorker):
             if not self._horse_is_ready():
                 continue
             self._vitals.come_round()
-            reply = self._claims.take(self._wish())
+            reply = self._claims.take(self._wish)
             taken = self._take(reply)
             is_idle_for_long = max_idle_time is not None and time.monotonic() - idle_since >= max_idle_time
             self._ended_well = timeout is None or is_idle_for_long or self._jobs_left == 1
@@ -312,7 +312,6 @@ class Worker(PlainWorker):
             raise RuntimeError("a worker runs tasks only after bootstrap, with a horse")
         tmpdir = self._workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
         supervisor = Supervisor(claimed, horse, self._reporter, self.settings, self.shutdown, self._wakeup, tmpdir)
-        log.info("%s: attempt %d of %s begins", claimed.task.type, claimed.held.attempt, claimed.held.task_id)
         ending = supervisor.run()
         self._stable.review(claimed.task.type, ending)
         self._tell_news()

@@ -35,7 +35,7 @@ class Workspace:
 
         The workspace is made anew when a cleaner removed it.
         """
-        if not (self.path / _LOCK).exists():
+        if not os.fstat(self._lock).st_nlink:
             self._parent = _shared_folder()
             (self.path, self._lock), former = self._made(), self._lock
             os.close(former)

@@ -15,9 +15,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import click
 import psutil
@@ -148,11 +149,12 @@ def commands(bench: Bench) -> Counter[str]:
     before = bench.started()
     bench.store.pause_queue("bench")
     bench.submit(COUNTED)
+    time.sleep(0.5)  # until the worker has followed all hints to a queue that is paused
     with bench.store.redis.monitor() as monitor:
         bench.store.resume_queue("bench")
         bench.await_starts(before + COUNTED)
         bench.store.redis.echo("over")
-        for told in monitor.listen():
+        for told in cast("Iterable[Any]", monitor.listen()):
             if told["client_type"] != "lua":
                 seen[told["command"].split()[0].upper()] += 1
             if told["command"] == "ECHO over":

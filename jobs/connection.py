@@ -20,6 +20,15 @@ BLOCK = 2.0
 """Seconds that a blocking read waits in Redis; well under every socket time-out."""
 
 
+class Dedicated(Redis):
+    """A client for one thread that keeps its connection: to ask the pool each time costs as much as a short command."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Run a command; the first one takes the connection. Raises RedisError."""
+        self.connection = self.connection or self.connection_pool.get_connection()
+        return cast(Any, super().execute_command(*args, **options))
+
+
 def connect(settings: Settings, *, exact: bool = False) -> Redis:
     """Return a client for short commands, one pool a process.
 
@@ -83,7 +92,7 @@ def pop_unless_woken(redis: Redis, names: Sequence[str], seconds: float, wake_fd
     What Redis pops for a caller that was woken is lost, so this is for hints. Raises RedisError.
     """
     pool = redis.connection_pool
-    connection = pool.get_connection()
+    connection = redis.connection or pool.get_connection()
     try:
         connection.send_command("BLPOP", *names, seconds)
         # redis-py has no public way to wait for a reply and for something else.
@@ -96,7 +105,8 @@ def pop_unless_woken(redis: Redis, names: Sequence[str], seconds: float, wake_fd
         if not readable:
             raise TimeoutError("no reply to BLPOP")
     finally:
-        pool.release(connection)
+        if connection is not redis.connection:
+            pool.release(connection)
 
 
 def _options() -> dict[str, Any]:

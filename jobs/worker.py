@@ -20,7 +20,7 @@ from rq.worker.base import WorkerStatus
 
 from ..statemachine import Event, Reason
 from .claims import Claims
-from .connection import BLOCK
+from .connection import BLOCK, Dedicated
 from .diary import Diary
 from .gpus import GpuMeter
 from .health import HealthServer, own_address
@@ -43,6 +43,9 @@ log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one
 
 MISFITS = 3
 """Tasks in a row that could not be run here, after which the worker ends: others may be able to."""
+
+SHOWN_WITHIN = 1.0
+"""Seconds after which others see that the worker is busy, or idle; for less than that, it is not worth a call."""
 
 DOUBLED = 0.5
 """Seconds within which a second signal is the first one again: who stops every process stops the pool too, which
@@ -68,7 +71,9 @@ class Worker(PlainWorker):
         self._workspace: Workspace | None = None
         self._diary = Diary(self.store.redis, self.store.keys, self.name)
         self._stable = Stable(self.store, self._diary, lambda: self.shutdown.requested, self._on_line)
-        self._claims = Claims(self.store, self.actor, give_up=lambda: self.shutdown.requested)
+        # The claim loop's own connection; the beats have another one.
+        loop_store = self.store.on(Dedicated(connection_pool=self.store.redis.connection_pool))
+        self._claims = Claims(loop_store, self.actor, give_up=lambda: self.shutdown.requested)
         gpus = GpuMeter(self.settings.beat).latest
         self._vitals = Vitals(
             self.name, self.settings, self._stable, self._claims, self.connected_at, self.shutdown, gpus
@@ -245,16 +250,14 @@ class Worker(PlainWorker):
             return self.fetch_plain(reply)
         if isinstance(reply, Claimed):
             queue = self.queue_named(reply.task.queue)
-            self.set_state(WorkerStatus.BUSY)
+            self._show(WorkerStatus.BUSY)
             self.reorder_queues(queue)
             return reply, queue
         return None
 
     def _idle(self, reply: ClaimReply | None) -> None:
         is_suspended = isinstance(reply, NothingToClaim) and reply.why == "suspended"
-        self.set_state(WorkerStatus.SUSPENDED if is_suspended else WorkerStatus.IDLE)
-        if self._workspace:
-            self._workspace.remove_orphans()
+        self._show(WorkerStatus.SUSPENDED if is_suspended else WorkerStatus.IDLE)
         if self.should_run_maintenance_tasks:
             self.run_maintenance_tasks()
         if is_suspended:
@@ -262,10 +265,21 @@ class Worker(PlainWorker):
         elif not tolerate(self._wait_for_hint):
             self._rest(random.uniform(0.5, 1))
 
+    def _show(self, state: WorkerStatus) -> None:
+        if state != self.get_state() and self._reporter:
+            self.set_state(state)
+            self._reporter.beat_soon(SHOWN_WITHIN)
+
+    def run_maintenance_tasks(self) -> None:
+        """Run rq's maintenance of plain jobs, and remove what killed workers left on this machine."""
+        super().run_maintenance_tasks()
+        if self._workspace:
+            self._workspace.remove_orphans()
+
     def _wait_for_hint(self) -> None:
         self._wakeup.drain()  # of what is left over from the last task
         if not self.shutdown.requested:  # asked after that, since a signal wakes after it is noted
-            self.store.wait_for_hint((queue.name for queue in self.queues), BLOCK, self._wakeup.fd)
+            self._claims.store.wait_for_hint((queue.name for queue in self.queues), BLOCK, self._wakeup.fd)
 
     def _tell_news(self) -> None:
         if self._diary.has_news and self._reporter:
@@ -322,7 +336,13 @@ class Worker(PlainWorker):
 
     def _settle(self, reporter: Reporter, claimed: Claimed, ending: Ending) -> None:
         answer, reply = settle(
-            self.store, reporter, claimed, ending, self.actor, next_claim=self._next_claim(), give_up=self._give_up
+            self._claims.store,
+            reporter,
+            claimed,
+            ending,
+            self.actor,
+            next_claim=self._next_claim(),
+            give_up=self._give_up,
         )
         self.count_attempt(ending)
         state = f"{answer.word} {answer.state}" if answer else "not told to Redis"

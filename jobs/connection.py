@@ -20,15 +20,6 @@ BLOCK = 2.0
 """Seconds that a blocking read waits in Redis; well under every socket time-out."""
 
 
-class Dedicated(Redis):
-    """A client for one thread that keeps its connection: to ask the pool each time costs as much as a short command."""
-
-    def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Run a command; the first one takes the connection. Raises RedisError."""
-        self.connection = self.connection or self.connection_pool.get_connection()
-        return cast(Any, super().execute_command(*args, **options))
-
-
 def connect(settings: Settings, *, exact: bool = False) -> Redis:
     """Return a client for short commands, one pool a process.
 
@@ -53,6 +44,20 @@ def connect_like(other: Redis, name: str = "", on_connect: Callable[[], object] 
         options["redis_connect_func"] = _introduction(name, theirs.get("redis_connect_func"), on_connect)
     fresh = type(pool)(connection_class=pool.connection_class, **options)
     return Redis(connection_pool=fresh)
+
+
+class _Dedicated(Redis):
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        self.connection = self.connection or self.connection_pool.get_connection()
+        return cast(Any, super().execute_command(*args, **options))
+
+
+def dedicated(other: Redis) -> Redis:
+    """Return a client for one thread that takes a connection of the other's when it first needs one, and keeps it.
+
+    To ask the pool each time costs as much as a short command.
+    """
+    return _Dedicated(connection_pool=other.connection_pool)
 
 
 def let_go(redis: Redis) -> None:

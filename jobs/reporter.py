@@ -99,7 +99,6 @@ class Reporter(threading.Thread):
             if self._held == held:
                 return
             self._held, self.state, self.is_lost = held, state, False
-            self._outbox = _Outbox()
             self._longest_run = self.asked = None
             self.renewed_at = since
             was_hinted = self._hinted == held.task_id
@@ -109,8 +108,9 @@ class Reporter(threading.Thread):
     def release(self) -> None:
         """Stop reporting for the attempt; what was not sent is dropped."""
         with self._changed:
-            self._held = self.asked = None
-            self._outbox = _Outbox()
+            if self._held:
+                self._held = self.asked = None
+                self._outbox = _Outbox()
 
     def progress(self, fraction: float, message: str) -> None:
         """Report how far the attempt is; a newer report replaces one not sent yet."""

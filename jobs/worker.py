@@ -9,7 +9,6 @@ import logging
 import random
 import signal
 import time
-import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, TextIO
@@ -18,23 +17,21 @@ from rq.queue import Queue
 from rq.utils import now as utc_now
 from rq.worker.base import WorkerStatus
 
-from ..statemachine import Event, Reason
 from .claims import Claims
-from .connection import BLOCK, Dedicated
+from .connection import BLOCK, dedicated
 from .diary import Diary
 from .gpus import GpuMeter
 from .health import HealthServer, own_address
 from .horse_process import HorseBroken
 from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
-from .names import MESSAGE_LIMIT
 from .pauses import Pauses
 from .plain import PlainWorker
 from .record import WorkerRecord
 from .registered import tolerate
 from .reporter import Reporter
+from .settle import log_ending, not_run, settle
 from .stable import Stable
-from .supervisor import Shutdown, Supervisor, settle
-from .values import cut
+from .supervisor import Shutdown, Supervisor
 from .vitals import Vitals
 from .wakeup import Wakeup
 from .workspace import Workspace
@@ -48,8 +45,7 @@ SHOWN_WITHIN = 1.0
 """Seconds after which others see that the worker is busy, or idle; for less than that, it is not worth a call."""
 
 DOUBLED = 0.5
-"""Seconds within which a second signal is the first one again: who stops every process stops the pool too, which
-passes the signal on. rq does alike, within a whole second."""
+"""Seconds within which a second signal is the first one again: a pool passes on what its workers may have got too."""
 
 Taken = tuple[Any, Queue]
 """What rq's loop passes on: a claimed task or a plain job, and its queue."""
@@ -71,9 +67,8 @@ class Worker(PlainWorker):
         self._workspace: Workspace | None = None
         self._diary = Diary(self.store.redis, self.store.keys, self.name)
         self._stable = Stable(self.store, self._diary, lambda: self.shutdown.requested, self._on_line)
-        # The claim loop's own connection; the beats have another one.
-        loop_store = self.store.on(Dedicated(connection_pool=self.store.redis.connection_pool))
-        self._claims = Claims(loop_store, self.actor, give_up=lambda: self.shutdown.requested)
+        claims_store = self.store.on(dedicated(self.store.redis))  # beats have another connection
+        self._claims = Claims(claims_store, self.actor, give_up=lambda: self.shutdown.requested)
         gpus = GpuMeter(self.settings.beat).latest
         self._vitals = Vitals(
             self.name, self.settings, self._stable, self._claims, self.connected_at, self.shutdown, gpus
@@ -313,8 +308,7 @@ class Worker(PlainWorker):
             log.exception("task %s cannot be run here", claimed.held.task_id)
             self._stable.kill()
             self._misfits += 1
-            told = f"worker {self.name} could not run it: {type(error).__name__}: {error}"
-            ending = Ending(Event.FAIL, Reason.CRASHED, cut(told, MESSAGE_LIMIT), traceback.format_exc())
+            ending = not_run(self.name, error)
             tolerate(lambda: self.store.finish(claimed.held, ending, self.actor))
         finally:
             if self._reporter:
@@ -335,20 +329,10 @@ class Worker(PlainWorker):
             log.warning("task %s was given away; its work here was stopped", claimed.held.task_id)
 
     def _settle(self, reporter: Reporter, claimed: Claimed, ending: Ending) -> None:
-        answer, reply = settle(
-            self._claims.store,
-            reporter,
-            claimed,
-            ending,
-            self.actor,
-            next_claim=self._next_claim(),
-            give_up=self._give_up,
-        )
+        store, actor, wish = self._claims.store, self.actor, self._next_claim()
+        answer, reply = settle(store, reporter, claimed, ending, actor, next_claim=wish, give_up=self._give_up)
         self.count_attempt(ending)
-        state = f"{answer.word} {answer.state}" if answer else "not told to Redis"
-        detail = f": {ending.message}" if ending.message else ""
-        level = logging.WARNING if ending.event in (Event.FAIL, Event.TIMEOUT) else logging.INFO
-        log.log(level, "%s of %s: %s%s", ending.event, claimed.held.task_id, state, detail)
+        log_ending(claimed, ending, answer)
         self._claims.keep(reply)
 
     def _next_claim(self) -> Claim | None:

@@ -30,7 +30,7 @@ class Workspace:
         # Only a locked folder gets the name under which others look for orphans.
         return made.rename(self._parent / (_OWNED + made.name.removeprefix(_NEW))), lock
 
-    def folder_for(self, task_id: str, attempt: int) -> Path:
+    def folder_for(self, task_id: str, attempt: int) -> str:
         """Return where the folder of one attempt is to be, should it want one; nothing is there yet.
 
         The workspace is made anew when a cleaner removed it.
@@ -39,7 +39,7 @@ class Workspace:
             self._parent = _shared_folder()
             (self.path, self._lock), former = self._made(), self._lock
             os.close(former)
-        return self.path / f"{task_id}-{attempt}-{next(self._numbers)}"
+        return f"{self.path}/{task_id}-{attempt}-{next(self._numbers)}"
 
     def remove_orphans(self) -> None:
         """Remove the folders of workers of this user that were killed."""

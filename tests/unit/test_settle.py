@@ -13,7 +13,8 @@ from ghostless.jobs.messages import Answer, Claim, Claimed, Ending, Held, Nothin
 from ghostless.jobs.model import Task
 from ghostless.jobs.reporter import Reporter
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.supervisor import LEASE_SHARE, Shutdown, Supervisor, settle
+from ghostless.jobs.settle import settle
+from ghostless.jobs.supervisor import LEASE_SHARE, Shutdown, Supervisor
 from ghostless.jobs.wakeup import Wakeup
 from ghostless.statemachine import Event, Policy, Reason, State
 from helpers import eventually

@@ -196,15 +196,24 @@ def latency(give: Callable[[], object], moments: Path) -> float:
     return MOMENT.unpack(moments.read_bytes()[before : before + MOMENT.size])[0] - asked_at
 
 
-def idle_starts(bench: Bench, queue: str, samples: int) -> tuple[list[float], list[float]]:
-    """Return how long tasks and bare pops take to start, one after the other."""
+def idle_starts(bench: Bench, samples: int) -> dict[str, list[float]]:
+    """Return how long it takes until a task starts and until a bare pop has its value, and a PING after such a pause.
+
+    One after the other, so that all of them meet the same machine.
+    """
+
+    def give() -> object:
+        return bench.store.submit(_submission("bench"))
+
+    redis, found = bench.store.redis, dict[str, list[float]](start=[], submit=[], pop=[], ping=[])
     with popping(bench) as pops:
         time.sleep(0.5)
-        tasks, bare = list[float](), list[float]()
         for _ in range(samples):
-            tasks.append(latency(lambda: bench.store.submit(_submission(queue)), bench.starts))
-            bare.append(latency(lambda: bench.store.redis.rpush("bare", "go"), pops))
-    return tasks, bare
+            found["start"].append(latency(lambda: found["submit"].append(timed(give) / 1e6), bench.starts))
+            found["pop"].append(latency(lambda: redis.rpush("bare", "go"), pops))
+            found["ping"].append(timed(lambda: redis.ping()) / 1e6)
+            time.sleep(2 * GAP)
+    return found
 
 
 # What is printed
@@ -248,14 +257,14 @@ def print_full_speed(settings: Settings, rounds: int, tasks: int) -> None:
 
 def print_idle(settings: Settings, samples: int) -> None:
     """Measure and print how soon a task starts on an idle worker."""
-    table = Table("idle worker, submit to start", "p50 µs", "p99 µs", "bare BLPOP p50", "p99", "PING", "PINGs above")
+    table = Table("idle worker, µs", *("submit to start", "p99", "bare BLPOP", "p99", "submit", "PING", "PINGs above"))
     for queues in (("bench",), (*OTHER_QUEUES, "bench")):
         with running_worker(settings, *queues) as bench:
-            tasks, bare = idle_starts(bench, "bench", samples)
-            cost = bare_ping(bench.store.redis)
-            figures = (at(tasks, 50), at(tasks, 99), at(bare, 50), at(bare, 99), cost)
-            above = (figures[0] - figures[2]) / cost
-            table.add_row(f"{len(queues)} queues", *(f"{figure * 1e6:.0f}" for figure in figures), f"{above:.1f}")
+            found = idle_starts(bench, samples)
+        start, pop, submit, cost = (at(found[name], 50) for name in ("start", "pop", "submit", "ping"))
+        figures = start, at(found["start"], 99), pop, at(found["pop"], 99), submit, cost
+        row = [f"{figure * 1e6:.0f}" for figure in figures]
+        table.add_row(f"{len(queues)} queues", *row, f"{(start - pop) / cost:.1f}")
     Console().print(table)
 
 

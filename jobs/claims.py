@@ -14,6 +14,10 @@ from .store import Store
 
 log = logging.getLogger("rq.worker.ghostless")
 
+MORE = NothingToClaim("more")
+ASK_AGAIN = (MORE, NothingToClaim("damaged"))
+"""Answers after which there may be a task all the same."""
+
 LONGEST_PAUSE = 2.0
 """Seconds between two tries while Redis does not answer."""
 
@@ -26,16 +30,16 @@ class Claims:
     actor: str
     give_up: Callable[[], bool]
     answered_at: float = 0.0  # when Redis last answered a claim, on the monotonic clock
-    _kept: Claimed | PlainJob | None = None
+    _kept: ClaimReply | None = None
 
-    def take(self, claim: Claim) -> ClaimReply | None:
-        """Return what was claimed before and kept, else what Redis answers; None when the worker gave up."""
+    def take(self, wish: Callable[[], Claim]) -> ClaimReply | None:
+        """Return what was answered before and kept, else what Redis answers; None when the worker gave up."""
         kept, self._kept = self._kept, None
-        return kept or self._ask(claim)
+        return kept or self._ask(wish())
 
     def keep(self, reply: ClaimReply | None) -> None:
-        """Keep what was claimed together with the end of the task before."""
-        if isinstance(reply, Claimed | PlainJob):
+        """Keep what was answered together with the end of the task before, unless it is to ask again."""
+        if reply not in ASK_AGAIN:
             self._kept = reply
 
     def give_back(self) -> None:
@@ -44,7 +48,7 @@ class Claims:
         if isinstance(kept, Claimed):
             ending = Ending(Event.SUSPEND, Reason.SHUTDOWN, "given back, not begun")
             tolerate(lambda: self.store.finish(kept.held, ending, self.actor))
-        elif kept:
+        elif isinstance(kept, PlainJob):
             tolerate(lambda: self.store.put_back(kept))
 
     def _ask(self, claim: Claim) -> ClaimReply | None:
@@ -53,7 +57,7 @@ class Claims:
             try:
                 reply = self.store.claim(claim)
                 self.answered_at = time.monotonic()
-                if reply != NothingToClaim("more"):
+                if reply != MORE:
                     return reply
                 continue
             except (RedisUnavailable, RedisFull) as error:

@@ -51,8 +51,6 @@ class Context:
     """What the `setup` of the task type returned."""
     resumed_from: Any
     """The last checkpoint of an earlier attempt; None when there is none."""
-    tmpdir: Path
-    """An empty folder of this attempt, removed when it ends."""
 
     def __init__(
         self,
@@ -65,12 +63,18 @@ class Context:
         results: Mapping[str, Any] | int,
     ) -> None:
         self.task_id, self.attempt = attempt.task_id, attempt.number
-        self.model, self.resumed_from, self.tmpdir = model, resumed_from, tmpdir
+        self.model, self.resumed_from, self._tmpdir = model, resumed_from, tmpdir
         self._attempt = attempt
         self._artifacts = artifacts / attempt.task_id
         self._results = results  # how many bytes they are when that is too much
         self._last_fraction = -1.0
         self._next_report = -math.inf
+
+    @property
+    def tmpdir(self) -> Path:
+        """An empty folder of this attempt, made when it is first asked for, and removed when the attempt ends."""
+        self._tmpdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._tmpdir
 
     @property
     def results(self) -> Mapping[str, Any]:

@@ -65,7 +65,7 @@ class Runner:
 
     def end_what_handlers_started(self) -> None:
         """Kill every process that a handler started and left behind; helpers belong into a setup."""
-        if has_children(os.getpid()):
+        if has_children():
             end(offspring(os.getpid()) - self._helpers)
 
     def threads_left(self) -> int:
@@ -86,7 +86,6 @@ class Runner:
             artifacts=self._artifacts,
             results=order.get("results", {}),  # a worker that runs an older version sends none
         )
-        attempt.send("started")
         result = attempt.call(_await_or_return, task_type.handler, context, params)
         try:
             return to_json("result", result)
@@ -96,6 +95,7 @@ class Runner:
     def _model(self, attempt: Attempt, task_type: TaskType) -> object:
         if task_type.name not in self._models:
             self._set_up(task_type, attempt.call)
+            attempt.send("started")  # later attempts of the type start when they are ordered
         return self._models[task_type.name]
 
     def _set_up(self, task_type: TaskType, call: Callable[[Callable[[], object]], object]) -> None:

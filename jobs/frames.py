@@ -14,7 +14,10 @@ FRAME_LIMIT: Final = 12 * 1024 * 1024
 """Most bytes of one frame: params, a checkpoint and results of 1 MiB each, tripled by JSON's escapes, fit in."""
 
 _HEADER: Final = 4
-_CHUNK: Final = 256 * 1024
+_CHUNK: Final = 64 * 1024  # twice as much would be mapped anew for each receive, which costs more than it
+
+# In ASCII, so that half of a surrogate pair in somebody's params passes too. Made once: it costs more than a frame.
+_encoder: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 class FrameError(GhostlessError):
@@ -91,8 +94,7 @@ class Channel:
 
 def _encode(frame: Frame) -> bytes:
     try:
-        # In ASCII, so that half of a surrogate pair in somebody's params passes too.
-        body = json.dumps(frame, allow_nan=False, separators=(",", ":")).encode()
+        body = _encoder.encode(frame).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise FrameError(f"a {frame.get('kind')!r} frame cannot be sent: {error}") from error
     _check_size(len(body))

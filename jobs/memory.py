@@ -4,8 +4,12 @@ Where the counts of the own cgroup can be read they are used, since the count of
 """
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+FRESH = 1.0
+"""Seconds for which a look is not repeated: it costs more than a short task."""
 
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
@@ -15,11 +19,12 @@ class MemoryWatch:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._file = next((file for file in _counters(root) if _count(file) is not None), None)
-        self._before = self._now()
+        self._before, self._looked_at = self._now(), time.monotonic()
 
     def look(self) -> None:
         """Note how things are; the shorter ago this was, the less can have happened to others since."""
-        self._before = self._now()
+        if time.monotonic() > self._looked_at + FRESH:
+            self._before, self._looked_at = self._now(), time.monotonic()
 
     def has_struck(self) -> bool:
         """Tell whether the kernel killed a process for memory since the last look."""

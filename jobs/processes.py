@@ -5,11 +5,12 @@ import os
 import signal
 import time
 from collections.abc import Collection
-from pathlib import Path
 
 import psutil
 
 Processes = set[psutil.Process]
+
+_WALL = 0x40000000  # of Linux: children whose end sends no SIGCHLD, too
 
 _SIGNALS = {number.value: number.name for number in signal.Signals}
 
@@ -49,12 +50,13 @@ def _descendants(pid: int) -> Processes:
     return Processes()
 
 
-def has_children(pid: int) -> bool:
-    """Tell quickly whether a process has any children, or had a thread that ends right now and may leave some."""
+def has_children() -> bool:
+    """Tell quickly whether this process has any children, whichever thread started them, living or not waited for."""
     try:
-        return any(children.read_text() for children in Path(f"/proc/{pid}/task").glob("*/children"))
-    except (FileNotFoundError, ProcessLookupError):  # a thread that ended after it was listed
-        return True
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT | _WALL)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _group(pid: int) -> int | None:

@@ -174,7 +174,7 @@ class RegisteredWorker(RqWorker):
         counts, (done, failed) = (self._done, self._failed), self._counted
         with translated(), self.store.redis.pipeline(transaction=False) as pipeline:
             pipeline.hset(self.key, "last_heartbeat", utcformat(self.last_heartbeat))
-            pipeline.hset(self.key, WORKER_RECORD, self.record().to_json())
+            pipeline.hset(self.key, mapping={"state": self.get_state(), WORKER_RECORD: self.record().to_json()})
             pipeline.hincrby(self.key, "successful_job_count", counts[0] - done)
             pipeline.hincrby(self.key, "failed_job_count", counts[1] - failed)
             pipeline.expire(self.key, self._life)
@@ -201,9 +201,10 @@ class RegisteredWorker(RqWorker):
         return WorkerRecord(VERSION, beat_at, lease=round(1000 * self.settings.lease))
 
     def set_state(self, state: str, pipeline: Any = None) -> None:
-        """Tell rq's listings whether the worker is busy; outside of rq's pipelines only when that changes."""
-        if pipeline is not None or state != self.get_state():
-            tolerate(lambda: super(RegisteredWorker, self).set_state(state, pipeline))
+        """Note whether the worker is busy; the next beat tells rq's listings, or the pipeline of rq's that is given."""
+        self._state = state
+        if pipeline is not None:
+            super().set_state(state, pipeline)
 
     def run_maintenance_tasks(self) -> None:
         """Run rq's maintenance of plain jobs; an outage only delays it."""

@@ -99,20 +99,18 @@ class Reporter(threading.Thread):
             if self._held == held:
                 return
             self._held, self.state, self.is_lost = held, state, False
-            self._outbox = _Outbox()
             self._longest_run = self.asked = None
             self.renewed_at = since
             was_hinted = self._hinted == held.task_id
             # Never later than planned: a worker of many short tasks beats too.
-            due = 0.0 if was_hinted else self.renewed_at + self._store.settings.beat
-            self._beat_due = min(self._beat_due, due)
-            self._changed.notify_all()
+            self._beat_by(0.0 if was_hinted else self.renewed_at + self._store.settings.beat)
 
     def release(self) -> None:
         """Stop reporting for the attempt; what was not sent is dropped."""
         with self._changed:
-            self._held = self.asked = None
-            self._outbox = _Outbox()
+            if self._held:
+                self._held = self.asked = None
+                self._outbox = _Outbox()
 
     def progress(self, fraction: float, message: str) -> None:
         """Report how far the attempt is; a newer report replaces one not sent yet."""
@@ -168,10 +166,14 @@ class Reporter(threading.Thread):
                 self._changed.wait_for(lambda: self.is_lost or self.renewed_at > before, patience) and not self.is_lost
             )
 
-    def beat_soon(self) -> None:
-        """Beat now: something about the worker has changed that others should see."""
+    def beat_soon(self, within: float = 0.0) -> None:
+        """Beat in so many seconds at the latest: something about the worker has changed that others should see."""
         with self._changed:
-            self._beat_due = 0.0
+            self._beat_by(time.monotonic() + within)
+
+    def _beat_by(self, due: float) -> None:
+        if due < self._beat_due:  # to wake the thread for each task would cost as much as the task
+            self._beat_due = due
             self._changed.notify_all()
 
     def flush(self, patience: float) -> bool:
@@ -221,8 +223,8 @@ class Reporter(threading.Thread):
             self._changed.notify_all()
             if pause:
                 self._changed.wait_for(lambda: self._stopping, pause)
-            else:
-                self._changed.wait_for(self._has_work, max(0.0, self._beat_due - time.monotonic()))
+            while not pause and not self._has_work():
+                self._changed.wait(self._beat_due - time.monotonic())
             self._sending = True
             return not self._stopping
 

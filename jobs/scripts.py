@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 from redis import Redis
@@ -38,6 +39,12 @@ class Scripts:
         texts = render_all(script_names(keys))
         self._redis = redis
         self._scripts: dict[str, Script] = {verb: redis.register_script(text) for verb, text in texts.items()}
+
+    def on(self, redis: Redis) -> "Scripts":
+        """Return the same scripts, to be called by another client."""
+        others = copy(self)
+        others._redis = redis
+        return others
 
     def call(self, verb: str, keys: Sequence[str | bytes] = (), arguments: Sequence[Argument] = ()) -> Any:
         """Run one verb in one round trip. Raises RedisUnavailable, RedisFull or CorruptRecord."""

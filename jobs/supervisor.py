@@ -6,23 +6,19 @@ ending is told to Redis only when the handler is known not to run any more.
 """
 
 import logging
-import random
+import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ..statemachine import Event, Reason, State
 from .clocks import Clocks
-from .errors import CorruptRecord, GhostlessError
 from .horse_process import Horse
-from .messages import Answer, Claim, Claimed, ClaimReply, Ending
-from .pauses import Pauses
+from .messages import Claimed, Ending
 from .reporter import Reporter
 from .settings import Settings
-from .store import Store
 from .wakeup import Wakeup
 
 log = logging.getLogger("rq.worker.ghostless")
@@ -95,7 +91,7 @@ class Supervisor:
     settings: Settings
     shutdown: Shutdown
     wakeup: Wakeup
-    tmpdir: Path
+    tmpdir: str
     _clocks: Clocks = field(init=False)
     _has_saved: bool = False  # a checkpoint, in this attempt
     _stop: _Stop | None = None
@@ -122,13 +118,17 @@ class Supervisor:
                     "params": self.claimed.params,
                     "checkpoint": self.claimed.checkpoint,
                     "results": self.claimed.results,
-                    "tmpdir": str(self.tmpdir),
+                    "tmpdir": self.tmpdir,
                     "until": self._lease_ends_at(),
                 }
             )
+            if task.type in self.horse.set_up:  # else the horse says when the setup is over
+                self._clocks.begin(time.monotonic())
+            log.debug("%s: attempt %d of %s begins", task.type, held.attempt, held.task_id)
             return self._watch()
         finally:
-            shutil.rmtree(self.tmpdir, ignore_errors=True)
+            if os.path.exists(self.tmpdir):  # few handlers ask for it
+                shutil.rmtree(self.tmpdir, ignore_errors=True)
 
     def _watch(self) -> Ending | None:
         while True:
@@ -304,43 +304,3 @@ def _failure(frame: Mapping[str, Any]) -> Ending:
     if reason is Reason.UNKNOWN_TYPE:  # no failure of the task: it is to wait for a worker that knows its type
         return Ending(Event.SUSPEND, reason, frame["message"])
     return Ending(Event.FAIL, reason, frame["message"], frame["error"], frame["retryable"], frame["asked"])
-
-
-def settle(
-    store: Store,
-    reporter: Reporter,
-    claimed: Claimed,
-    ending: Ending,
-    actor: str,
-    *,
-    next_claim: Claim | None,
-    give_up: Callable[[], bool],
-) -> tuple[Answer | None, ClaimReply | None]:
-    """Tell Redis how an attempt ended, again and again until it answers, and claim the next task with it.
-
-    The work is done, so an outage only delays its result. Returns (None, None) when the attempt was given
-    away, cannot be settled, or `give_up` said so; the watchdog then finds the task by its lease. However late it is,
-    Redis is told at least once: it may be the handler alone that took so long.
-    """
-    # After an outage a lease is left to each worker, in which its result must arrive.
-    pauses = Pauses(0.05, min(2.0, store.settings.lease / 4))
-    fraction = random.random()
-    was_sent = is_last = False
-    while not is_last:
-        is_last = give_up()
-        if not was_sent and not reporter.flush(patience=1.0) and not is_last:
-            continue
-        if not was_sent and reporter.is_lost:
-            break
-        # From here on no beat may ask about the attempt: it could be over, and its answer be on its way.
-        reporter.release()
-        was_sent = True
-        try:
-            return store.finish(claimed.held, ending, actor, next_claim, fraction=fraction)
-        except CorruptRecord as error:
-            log.error("task %s cannot be settled: %s", claimed.held.task_id, error)
-            break
-        except GhostlessError as error:
-            log.warning("%s; the result of %s is kept", error, claimed.held.task_id)
-        time.sleep(pauses.next())
-    return None, None

@@ -72,6 +72,7 @@ class Lease:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._ends_at = math.inf
+        self._looked_at_next = math.inf  # when the thread that watches wakes up by itself
         self._owner: object = None  # the attempt that runs
         threading.Thread(target=self._watch, name="ghostless-lease", daemon=True).start()
 
@@ -79,29 +80,34 @@ class Lease:
         """Let the handler of an attempt run, until then or until it is extended."""
         with self._changed:
             self._owner, self._ends_at = attempt, until
-            self._changed.notify()
+            if until < self._looked_at_next:  # else it finds out in time: to wake it for each task would cost as much
+                self._changed.notify_all()
 
     def extend(self, attempt: object, until: float) -> None:
         """Let it go on until then, unless it has ended meanwhile."""
         with self._changed:
             if attempt is self._owner:
                 self._ends_at = until
-                self._changed.notify()
+                self._changed.notify_all()
 
     def wait_until_it_runs(self) -> None:
         """Return when the lease is not over; one that is, and stays so, ends this process instead."""
         with self._changed:
-            self._changed.wait_for(lambda: time.monotonic() < self._ends_at)
+            self._changed.wait_for(self._holds)
 
     def rest(self) -> None:
         """Wait for no word: no handler runs."""
         with self._changed:
             self._owner, self._ends_at = None, math.inf
-            self._changed.notify()
+
+    def _holds(self) -> bool:
+        return time.monotonic() < self._ends_at
 
     def _watch(self) -> None:
         with self._changed:
-            while (left := self._ends_at - time.monotonic()) > 0 or self._changed.wait(_BACKLOG):
+            while self._changed.wait_for(self._holds, _BACKLOG):
+                self._looked_at_next = self._ends_at
+                left = self._ends_at - time.monotonic()
                 self._changed.wait(max(0.0, left) if left < math.inf else None)
         die()
 

@@ -19,8 +19,9 @@ from .messages import Claimed, ClaimReply, Ending
 from .names import MESSAGE_LIMIT
 from .reporter import Reporter
 from .settings import Settings
+from .settle import settle
 from .store import Store
-from .supervisor import Shutdown, Supervisor, settle
+from .supervisor import Shutdown, Supervisor
 from .values import cut
 from .wakeup import Wakeup
 from .workspace import Workspace

@@ -9,7 +9,6 @@ import logging
 import random
 import signal
 import time
-import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, TextIO
@@ -18,23 +17,21 @@ from rq.queue import Queue
 from rq.utils import now as utc_now
 from rq.worker.base import WorkerStatus
 
-from ..statemachine import Event, Reason
 from .claims import Claims
-from .connection import BLOCK
+from .connection import BLOCK, dedicated
 from .diary import Diary
 from .gpus import GpuMeter
 from .health import HealthServer, own_address
 from .horse_process import HorseBroken
 from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
-from .names import MESSAGE_LIMIT
 from .pauses import Pauses
 from .plain import PlainWorker
 from .record import WorkerRecord
 from .registered import tolerate
 from .reporter import Reporter
+from .settle import log_ending, not_run, settle
 from .stable import Stable
-from .supervisor import Shutdown, Supervisor, settle
-from .values import cut
+from .supervisor import Shutdown, Supervisor
 from .vitals import Vitals
 from .wakeup import Wakeup
 from .workspace import Workspace
@@ -44,9 +41,11 @@ log = logging.getLogger("rq.worker.ghostless")  # below rq's logger, so that one
 MISFITS = 3
 """Tasks in a row that could not be run here, after which the worker ends: others may be able to."""
 
+SHOWN_WITHIN = 1.0
+"""Seconds after which others see that the worker is busy, or idle; for less than that, it is not worth a call."""
+
 DOUBLED = 0.5
-"""Seconds within which a second signal is the first one again: who stops every process stops the pool too, which
-passes the signal on. rq does alike, within a whole second."""
+"""Seconds within which a second signal is the first one again: a pool passes on what its workers may have got too."""
 
 Taken = tuple[Any, Queue]
 """What rq's loop passes on: a claimed task or a plain job, and its queue."""
@@ -68,7 +67,8 @@ class Worker(PlainWorker):
         self._workspace: Workspace | None = None
         self._diary = Diary(self.store.redis, self.store.keys, self.name)
         self._stable = Stable(self.store, self._diary, lambda: self.shutdown.requested, self._on_line)
-        self._claims = Claims(self.store, self.actor, give_up=lambda: self.shutdown.requested)
+        claims_store = self.store.on(dedicated(self.store.redis))  # beats have another connection
+        self._claims = Claims(claims_store, self.actor, give_up=lambda: self.shutdown.requested)
         gpus = GpuMeter(self.settings.beat).latest
         self._vitals = Vitals(
             self.name, self.settings, self._stable, self._claims, self.connected_at, self.shutdown, gpus
@@ -231,7 +231,7 @@ class Worker(PlainWorker):
             if not self._horse_is_ready():
                 continue
             self._vitals.come_round()
-            reply = self._claims.take(self._wish())
+            reply = self._claims.take(self._wish)
             taken = self._take(reply)
             is_idle_for_long = max_idle_time is not None and time.monotonic() - idle_since >= max_idle_time
             self._ended_well = timeout is None or is_idle_for_long or self._jobs_left == 1
@@ -245,16 +245,14 @@ class Worker(PlainWorker):
             return self.fetch_plain(reply)
         if isinstance(reply, Claimed):
             queue = self.queue_named(reply.task.queue)
-            self.set_state(WorkerStatus.BUSY)
+            self._show(WorkerStatus.BUSY)
             self.reorder_queues(queue)
             return reply, queue
         return None
 
     def _idle(self, reply: ClaimReply | None) -> None:
         is_suspended = isinstance(reply, NothingToClaim) and reply.why == "suspended"
-        self.set_state(WorkerStatus.SUSPENDED if is_suspended else WorkerStatus.IDLE)
-        if self._workspace:
-            self._workspace.remove_orphans()
+        self._show(WorkerStatus.SUSPENDED if is_suspended else WorkerStatus.IDLE)
         if self.should_run_maintenance_tasks:
             self.run_maintenance_tasks()
         if is_suspended:
@@ -262,10 +260,21 @@ class Worker(PlainWorker):
         elif not tolerate(self._wait_for_hint):
             self._rest(random.uniform(0.5, 1))
 
+    def _show(self, state: WorkerStatus) -> None:
+        if state != self.get_state() and self._reporter:
+            self.set_state(state)
+            self._reporter.beat_soon(SHOWN_WITHIN)
+
+    def run_maintenance_tasks(self) -> None:
+        """Run rq's maintenance of plain jobs, and remove what killed workers left on this machine."""
+        super().run_maintenance_tasks()
+        if self._workspace:
+            self._workspace.remove_orphans()
+
     def _wait_for_hint(self) -> None:
         self._wakeup.drain()  # of what is left over from the last task
         if not self.shutdown.requested:  # asked after that, since a signal wakes after it is noted
-            self.store.wait_for_hint((queue.name for queue in self.queues), BLOCK, self._wakeup.fd)
+            self._claims.store.wait_for_hint((queue.name for queue in self.queues), BLOCK, self._wakeup.fd)
 
     def _tell_news(self) -> None:
         if self._diary.has_news and self._reporter:
@@ -299,8 +308,7 @@ class Worker(PlainWorker):
             log.exception("task %s cannot be run here", claimed.held.task_id)
             self._stable.kill()
             self._misfits += 1
-            told = f"worker {self.name} could not run it: {type(error).__name__}: {error}"
-            ending = Ending(Event.FAIL, Reason.CRASHED, cut(told, MESSAGE_LIMIT), traceback.format_exc())
+            ending = not_run(self.name, error)
             tolerate(lambda: self.store.finish(claimed.held, ending, self.actor))
         finally:
             if self._reporter:
@@ -312,7 +320,6 @@ class Worker(PlainWorker):
             raise RuntimeError("a worker runs tasks only after bootstrap, with a horse")
         tmpdir = self._workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
         supervisor = Supervisor(claimed, horse, self._reporter, self.settings, self.shutdown, self._wakeup, tmpdir)
-        log.info("%s: attempt %d of %s begins", claimed.task.type, claimed.held.attempt, claimed.held.task_id)
         ending = supervisor.run()
         self._stable.review(claimed.task.type, ending)
         self._tell_news()
@@ -322,14 +329,10 @@ class Worker(PlainWorker):
             log.warning("task %s was given away; its work here was stopped", claimed.held.task_id)
 
     def _settle(self, reporter: Reporter, claimed: Claimed, ending: Ending) -> None:
-        answer, reply = settle(
-            self.store, reporter, claimed, ending, self.actor, next_claim=self._next_claim(), give_up=self._give_up
-        )
+        store, actor, wish = self._claims.store, self.actor, self._next_claim()
+        answer, reply = settle(store, reporter, claimed, ending, actor, next_claim=wish, give_up=self._give_up)
         self.count_attempt(ending)
-        state = f"{answer.word} {answer.state}" if answer else "not told to Redis"
-        detail = f": {ending.message}" if ending.message else ""
-        level = logging.WARNING if ending.event in (Event.FAIL, Event.TIMEOUT) else logging.INFO
-        log.log(level, "%s of %s: %s%s", ending.event, claimed.held.task_id, state, detail)
+        log_ending(claimed, ending, answer)
         self._claims.keep(reply)
 
     def _next_claim(self) -> Claim | None:

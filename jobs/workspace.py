@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 import time
+from itertools import count
 from pathlib import Path
 
 _NEW, _OWNED, _LOCK = "new-", "worker-", "lock"
@@ -18,6 +19,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._parent = _shared_folder()
+        self._numbers = count()  # of folders: what could not be removed is in nobody's way
         self.path, self._lock = self._made()
         self.remove_orphans()
 
@@ -28,13 +30,16 @@ class Workspace:
         # Only a locked folder gets the name under which others look for orphans.
         return made.rename(self._parent / (_OWNED + made.name.removeprefix(_NEW))), lock
 
-    def folder_for(self, task_id: str, attempt: int) -> Path:
-        """Make and return an empty folder for one attempt; the workspace too, when a cleaner removed it."""
-        if not (self.path / _LOCK).exists():
+    def folder_for(self, task_id: str, attempt: int) -> str:
+        """Return where the folder of one attempt is to be, should it want one; nothing is there yet.
+
+        The workspace is made anew when a cleaner removed it.
+        """
+        if not os.fstat(self._lock).st_nlink:
             self._parent = _shared_folder()
             (self.path, self._lock), former = self._made(), self._lock
             os.close(former)
-        return Path(tempfile.mkdtemp(prefix=f"{task_id}-{attempt}-", dir=self.path))
+        return f"{self.path}/{task_id}-{attempt}-{next(self._numbers)}"
 
     def remove_orphans(self) -> None:
         """Remove the folders of workers of this user that were killed."""

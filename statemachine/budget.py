@@ -5,6 +5,7 @@ readers, for `explain`, and for the tests that hold both against each other.
 """
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 from .events import LOSSES, Event, Reason
 
@@ -48,6 +49,7 @@ class Policy:
         return ",".join(values[:-CLOCKS]), ",".join(clocks) if clocks != ["0"] * CLOCKS else ""
 
     @classmethod
+    @lru_cache(maxsize=256)  # the tasks of a type mostly have one and the same
     def unpack(cls, packed: str, clocks: str = "") -> "Policy":
         """Read the packed form, in one or in two, also of another version: a missing last field has its default, a
         further one is passed over. Raises ValueError when it is not one.

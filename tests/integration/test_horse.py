@@ -615,3 +615,27 @@ def test_a_lease_is_for_the_attempt_that_runs(horse: Rider) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         horse.process.wait(timeout=1)
     horse.is_well()
+
+
+def test_each_attempt_has_a_lease_of_its_own(horse: Rider) -> None:
+    """What is left of an earlier one, over or not, ends no later handler, and lets none run longer."""
+    assert "returned" == horse.run("test.echo", value=1, lease=0.3)["kind"]
+    horse.started("test.hang", attempt=2, how="sleep")
+    with pytest.raises(subprocess.TimeoutExpired):
+        horse.process.wait(timeout=0.8)
+    horse.stop(attempt=2, force=True)
+    assert "stopped" == horse.until(*ENDINGS)[-1]["kind"]
+    horse.start("test.hang", attempt=3, how="sleep", lease=0.3)
+    assert -signal.SIGKILL == horse.process.wait(timeout=10)
+
+
+def test_only_a_setup_is_followed_by_a_word_that_the_handler_starts(horse: Rider) -> None:
+    """The second attempt of a type starts when it is ordered: its end is the only frame that it costs."""
+    frames: list[Frame] = []
+    for attempt in (1, 2):
+        horse.start("test.process", attempt=attempt)
+        while not frames or frames[-1].get("attempt") != attempt or frames[-1]["kind"] not in ENDINGS:
+            select.select([horse.channel], [], [], 10)
+            frames += horse.channel.receive_ready()
+    kinds = [(frame["kind"], frame["attempt"]) for frame in frames if "attempt" in frame]
+    assert kinds == [("started", 1), ("returned", 1), ("returned", 2)]

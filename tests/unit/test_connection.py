@@ -1,7 +1,9 @@
 """Connections: one set of options, whatever they are made from."""
 
+import os
+
 import pytest
-from ghostless.jobs.connection import REPLY_TIMEOUT, connect, connect_like
+from ghostless.jobs.connection import REPLY_TIMEOUT, connect, connect_like, dedicated, pop_unless_woken
 from ghostless.jobs.settings import Settings
 from helpers import free_port
 from proxy import Proxy
@@ -43,3 +45,22 @@ def test_what_accepts_and_closes_is_not_reachable() -> None:
     with connect_like(Redis.from_url(between.url), "worker") as redis, pytest.raises(ConnectionError):
         redis.ping()
     between.close()
+
+
+def test_a_dedicated_client_keeps_its_connection(redis: Redis) -> None:
+    """It takes one with its first command, for waiting too, and another one when that is lost."""
+    pool = connect_like(redis).connection_pool
+    one = dedicated(Redis(connection_pool=pool))
+    assert not pool._in_use_connections
+    number = one.client_id()
+    wakeup, other_end = os.pipe()
+    pop_unless_woken(one, ["nothing"], 0.01, wakeup)
+    assert number == one.client_id()
+    assert 1 == len(pool._in_use_connections)
+    redis.client_kill_filter(_id=number)
+    assert number != one.client_id()
+    assert 1 == len(pool._in_use_connections)
+    os.close(wakeup)
+    os.close(other_end)
+    one.close()
+    pool.disconnect()

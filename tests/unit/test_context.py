@@ -3,6 +3,7 @@
 import hashlib
 import math
 import socket
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -49,12 +50,18 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     theirs.close()
 
 
-def test_a_context_says_who_it_is(scene: Scene, tmp_path: Path) -> None:
-    """A handler finds its task, attempt, model, last checkpoint and folder in its context."""
+def test_a_context_says_who_it_is(scene: Scene) -> None:
+    """A handler finds its task, attempt, model and last checkpoint in its context."""
     ctx = scene.ctx
     assert (ctx.task_id, ctx.attempt, ctx.model, ctx.resumed_from) == ("t1", 2, "model", {"step": 1})
-    assert ctx.tmpdir == tmp_path / "tmp"
     assert ctx.results == {"t0": 7}
+
+
+def test_a_folder_is_made_when_a_handler_asks_for_it(scene: Scene, tmp_path: Path) -> None:
+    """A task that needs none pays for none; each look finds it, for its owner's eyes only."""
+    assert not (tmp_path / "tmp").exists()
+    assert scene.ctx.tmpdir == scene.ctx.tmpdir == tmp_path / "tmp"
+    assert 0o700 == stat.S_IMODE(scene.ctx.tmpdir.stat().st_mode)
 
 
 # Progress

@@ -107,6 +107,7 @@ FLOORS = {
             "jobs.launch",
             "jobs.zygote",
             "jobs.zygote_process",
+            "jobs.settle",
             "jobs.supervisor",
             "jobs.clocks",
             "jobs.reporter",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from ghostless.jobs import memory
 from ghostless.jobs.memory import MemoryWatch
 
 EVENTS = "low 0\nhigh 0\nmax 12\noom 3\noom_kill {}\noom_group_kill 0\n"
@@ -33,8 +34,11 @@ def written(root: Path, path: str, text: str) -> Path:
         ("", "proc/vmstat", VMSTAT),
     ],
 )
-def test_a_count_that_rises_is_seen(tmp_path: Path, groups: str, path: str, text: str) -> None:
+def test_a_count_that_rises_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, path: str, text: str
+) -> None:
     """In whatever place the count is, it matters whether it rose since the last look."""
+    monkeypatch.setattr(memory, "FRESH", -1.0)
     written(tmp_path, "proc/self/cgroup", groups)
     file = written(tmp_path, path, text.format(2))
     watch = MemoryWatch(tmp_path)
@@ -43,6 +47,15 @@ def test_a_count_that_rises_is_seen(tmp_path: Path, groups: str, path: str, text
     assert watch.has_struck()
     watch.look()
     assert not watch.has_struck()
+
+
+def test_a_look_that_is_fresh_is_not_repeated(tmp_path: Path) -> None:
+    """Many short tasks cost few looks; what was killed since the one that counts is seen."""
+    vmstat = written(tmp_path, "proc/vmstat", VMSTAT.format(0))
+    watch = MemoryWatch(tmp_path)
+    vmstat.write_text(VMSTAT.format(1))
+    watch.look()
+    assert watch.has_struck()
 
 
 def test_the_own_cgroup_is_believed_before_the_machine(tmp_path: Path) -> None:

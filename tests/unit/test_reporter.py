@@ -3,6 +3,7 @@
 import time
 from types import SimpleNamespace
 
+import pytest
 from ghostless.jobs.messages import Answer, Held
 from ghostless.jobs.reporter import Reporter
 from ghostless.jobs.settings import Settings
@@ -59,3 +60,40 @@ def test_a_worker_of_many_short_tasks_beats_by_the_clock() -> None:
     finally:
         reporter.stop()
     assert len(beats) >= 3
+
+
+def test_a_beat_may_be_asked_for_in_a_while() -> None:
+    """It comes earlier than planned, and a later wish does not put it off."""
+    beats: list[float] = []
+    store = SimpleNamespace(settings=Settings(beat=60.0, lease=180.0))
+    reporter = Reporter(store, "worker:w", wake=lambda: None, on_beat=lambda: beats.append(time.monotonic()))  # type: ignore[arg-type]
+    reporter.start()
+    try:
+        eventually(lambda: _assert_beats(beats, 1))
+        asked_at = time.monotonic()
+        reporter.beat_soon(0.3)
+        reporter.beat_soon(30)
+        eventually(lambda: _assert_beats(beats, 2))
+    finally:
+        reporter.stop()
+    assert beats[1] >= asked_at + 0.3
+
+
+def test_a_task_wakes_the_reporter_only_when_there_is_something_to_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To switch to its thread and back for each task would cost as much as a short task."""
+    beats: list[float] = []
+    looks: list[int] = []
+    store = SimpleNamespace(settings=Settings(beat=60.0, lease=180.0))
+    reporter = Reporter(store, "worker:w", wake=lambda: None, on_beat=lambda: beats.append(0))  # type: ignore[arg-type]
+    has_work = reporter._has_work
+    monkeypatch.setattr(reporter, "_has_work", lambda: looks.append(1) or has_work())
+    reporter.start()
+    try:
+        eventually(lambda: _assert_beats(beats, 1))
+        for number in range(100):
+            reporter.hold(Held(f"t{number}", 1, "aa"), State.PROCESSING, time.monotonic())
+            time.sleep(0.001)  # or the thread had no chance to look
+            reporter.release()
+        assert len(looks) < 10
+    finally:
+        reporter.stop()

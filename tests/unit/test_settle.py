@@ -1,11 +1,12 @@
 """Reporter and settle against a store that loses replies: what is sent again, and what nobody asks about."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ghostless.jobs.errors import CorruptRecord, RedisUnavailable, StaleAttempt
@@ -13,7 +14,8 @@ from ghostless.jobs.messages import Answer, Claim, Claimed, Ending, Held, Nothin
 from ghostless.jobs.model import Task
 from ghostless.jobs.reporter import Reporter
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.supervisor import LEASE_SHARE, Shutdown, Supervisor, settle
+from ghostless.jobs.settle import settle
+from ghostless.jobs.supervisor import LEASE_SHARE, Shutdown, Supervisor
 from ghostless.jobs.wakeup import Wakeup
 from ghostless.statemachine import Event, Policy, Reason, State
 from helpers import eventually
@@ -244,7 +246,7 @@ def late(store: LossyStore, reporter: Reporter, tmp_path: Path) -> Iterator[Supe
     claimed = replace(CLAIMED, held=Held("t2", 1, "token"), asked_at=time.monotonic() - store.settings.lease)
     wakeup = Wakeup()
     horse: Any = NoHorse()
-    yield Supervisor(claimed, horse, reporter, store.settings, Shutdown(), wakeup, tmp_path / "folder")
+    yield Supervisor(claimed, horse, reporter, store.settings, Shutdown(), wakeup, str(tmp_path / "folder"))
     wakeup.close()
 
 
@@ -265,3 +267,37 @@ def test_a_lease_that_is_still_there_is_renewed_first(store: LossyStore, late: S
     with pytest.raises(BrokenPipeError):
         late.run()
     assert late.reporter.renewed_at > time.monotonic() - 5
+
+
+class Quick:
+    """A horse in which every handler returns at once."""
+
+    alive, setting_up = True, ""
+
+    def __init__(self, *set_up: str) -> None:
+        self.set_up = set_up
+
+    def run(self, order: Any) -> None:
+        """Take an order."""
+
+    def frames(self, timeout: float, also: Any) -> list[dict[str, Any]]:
+        """Tell the end."""
+        return [{"kind": "returned", "task_id": "t1", "attempt": 1, "result": "1", "threads": 0}]
+
+    def catch_up(self) -> None:
+        """Have no output."""
+
+
+@pytest.mark.parametrize(("set_up", "counts"), [((), False), (("demo",), True), (("other",), False)])
+def test_silence_counts_from_the_order_where_no_setup_is_to_run(
+    store: LossyStore, reporter: Reporter, tmp_path: Path, set_up: tuple[str, ...], counts: bool
+) -> None:
+    """Else from the word of the horse that the setup is over."""
+    wakeup, horse = Wakeup(), cast(Any, Quick(*set_up))
+    claimed = replace(CLAIMED, task=replace(TASK, policy=Policy(stall_timeout=5_000)), asked_at=time.monotonic())
+    watch = Supervisor(claimed, horse, reporter, store.settings, Shutdown(), wakeup, str(tmp_path / "folder"))
+    ending = watch.run()
+    assert ending
+    assert ending.event is Event.COMPLETE
+    assert counts == (watch._clocks.silent_until < math.inf)
+    wakeup.close()

@@ -1,0 +1,95 @@
+"""What a worker says to Redis while it has enough to do, and while it has nothing to do."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from fleet import Fleet
+from ghostless.jobs.client import Client
+from helpers import eventually, expect
+
+from .conftest import assert_clean
+
+pytestmark = pytest.mark.slow
+
+TASKS = 60
+SHOWN = 12
+"""Calls by which a worker is shown to be busy or idle."""
+
+
+@pytest.fixture
+def worker(fleet: Fleet, client: Client) -> None:
+    """A worker whose beats are so rare that none is counted."""
+    fleet.environment |= {"GHOSTLESS_BEAT": "60", "GHOSTLESS_LEASE": "180"}
+    fleet.worker("default", name="w0", tasks="lifecycle")
+    eventually(lambda: expect(["idle"] == [member.state for member in client.workers()]), seconds=20)
+
+
+def said(client: Client, meanwhile: Callable[[], object]) -> Counter[tuple[int, str]]:
+    """Return what others than this process send to Redis meanwhile: how often which connection sends which command."""
+    redis = client.store.redis
+    seen = Counter[tuple[int, str]]()
+    with redis.monitor() as monitor:
+        meanwhile()
+        redis.echo("over")
+        while (told := monitor.next_command())["command"] != "ECHO over":
+            if told["client_type"] != "lua":
+                seen[int(told["client_port"]), told["command"].partition(" ")[0]] += 1
+    ours = {connection.laddr.port for connection in psutil.Process().net_connections("tcp")}
+    return Counter({key: number for key, number in seen.items() if key[0] not in ours})
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_task_is_one_call(client: Client, fleet: Fleet, trace: Path) -> None:
+    """The end of a task and the claim of the next are one script call, and nothing else is said for either."""
+    client.submit("life.once", {"trace": str(trace)})
+    eventually(lambda: assert_ran(trace, 1))
+    client.pause_queue("default")
+    for _ in range(TASKS):
+        client.submit("life.once", {"trace": str(trace)})
+    time.sleep(1.5)  # until the worker has followed all hints, and the change to idle was shown
+
+    def run() -> None:
+        client.resume_queue("default")
+        eventually(lambda: assert_ran(trace, 1 + TASKS))
+
+    seen = said(client, run)
+    line = max(seen, key=lambda key: seen[key])[0]
+    assert 0 <= seen.pop((line, "EVALSHA")) - TASKS <= 2
+    assert seen.pop((line, "BLPOP")) <= 2, "it waits before the first, and after the last"
+    assert seen.total() <= SHOWN, f"the change to busy is shown once: {seen}"
+    assert_clean(client, fleet)
+
+
+def assert_ran(trace: Path, number: int) -> None:
+    """Check that so many tasks have noted themselves."""
+    assert number == len(trace.read_text().splitlines() if trace.exists() else ())
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_task_that_comes_alone_is_three_calls(client: Client, trace: Path) -> None:
+    """A hint, a claim, and an end that tells that there is no more; to be shown busy and idle is not worth a call."""
+
+    def trickle() -> None:
+        for number in range(10):
+            client.submit("life.once", {"trace": str(trace)})
+            eventually(lambda number=number: assert_ran(trace, number + 1))
+            time.sleep(0.03)  # the worker is idle again
+
+    assert said(client, trickle).total() <= 3 * 10 + 2 * SHOWN
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_idle_worker_is_quiet_and_a_busy_one_is_seen(client: Client, trace: Path, end: Path) -> None:
+    """It waits for a hint, and looks itself every two seconds; what it does is shown before the next beat."""
+    time.sleep(1.5)  # the change to idle is shown by then
+    seen = said(client, lambda: time.sleep(2.5))
+    assert {"BLPOP", "EVALSHA"} == {command for _, command in seen}
+    assert 2 <= seen.total() <= 4
+    client.submit("life.until", {"trace": str(trace), "end": str(end)})
+    eventually(lambda: expect(["busy"] == [member.state for member in client.workers()]))
+    end.touch()
+    eventually(lambda: expect(["idle"] == [member.state for member in client.workers()]))

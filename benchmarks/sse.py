@@ -1,0 +1,192 @@
+"""What a process that streams events takes on: `python -m ghostless.benchmarks.sse [OPTIONS]`.
+
+Starts a Redis of its own and `ghostless serve` as it is by default, lets a crowd of clients follow it from another
+process, moves tasks by the store's own calls, and prints what the server needs for it, how long the clients wait, and
+that none of them missed anything. Then the same news from the usual design, a Redis connection for each client, in
+turn with ours.
+
+Each move says when it was written, and the clients note when it came, on the same clock: so a wait begins before the
+store's call, and ends when the client read it.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from ..jobs.connection import connect
+from ..jobs.store import Store
+from .crowd import Crowd, Tally, crowd
+from .event_figures import Figures
+from .event_rates import beside
+from .event_servers import Server, real
+from .event_writer import NEWS, Digest, Writer, steadily
+from .scripts import private_redis
+
+RATE = 200
+"""Moves a second where each tells one client something."""
+
+BROADCASTS = 2
+"""Moves a second that tell everybody something."""
+
+ROUND = 5.0
+"""Seconds of one round."""
+
+IDLE = 15.0
+"""Seconds in which nothing happens; each client gets a sign of life in it."""
+
+POLLS = 2_000
+"""Long polls that wait at the same time."""
+
+PATIENCE = 30.0
+"""Seconds that the last moves may take to all clients."""
+
+READS = ("xread", "xrange", "xinfo", "get")
+"""What the connection that follows the history said last."""
+
+
+class Bench:
+    """One run against one server."""
+
+    def __init__(self, figures: Figures, store: Store, server: Server, options: argparse.Namespace) -> None:
+        self._figures, self._redis, self._server = figures, store.redis, server
+        self._clients, self._rounds, self._seconds = options.clients, options.rounds, options.seconds
+        self._writer = Writer(store, self._clients)
+
+    def few(self) -> None:
+        """Let each client follow its own tasks."""
+        paths = [f"/api/events?owner=u{number}" for number in range(self._clients)]
+        with self._following(paths[:20]):
+            pass  # what a process needs for the first is not counted for each
+        before = self._server.memory()
+        with self._following(paths) as (visitors, seconds):
+            self._figures.note(f"time until {self._clients} clients are there", seconds, "s")
+            self._figures.note("memory a client", (self._server.memory() - before) / self._clients, "KB", most=22)
+            used, _ = self._used(lambda: time.sleep(IDLE))
+            self._figures.note("CPU while nothing happens", used / IDLE * 100, "%", most=2)
+            for _ in range(self._rounds):
+                tally = self._told(visitors, self._writer.one, RATE, 1)
+                self._figures.waits(f"one client's event at {RATE}/s", tally.waits["one"], most=10)
+
+    def all(self) -> None:
+        """Let all clients follow one queue."""
+        deliveries = BROADCASTS * ROUND * self._clients
+        with self._following([f"/api/events?queue={NEWS}"] * self._clients) as (visitors, _):
+            for _ in range(self._rounds):
+                used, tally = self._used(lambda: self._told(visitors, self._writer.all, BROADCASTS, self._clients))
+                self._figures.waits("an event for all", tally.waits["all"], most=200)
+                self._figures.note("CPU a delivery", used / deliveries * 1e6, "µs", most=30)
+
+    def mixed(self) -> None:
+        """Let clients follow tasks, owners and a queue, and compare what they heard with the history."""
+        sorts = (f"task=mine-{{}}&task={NEWS}", "owner=u{}", f"queue={NEWS}")
+        paths = [f"/api/events?{sorts[number % len(sorts)].format(number)}" for number in range(self._clients)]
+        with self._following(paths) as (visitors, _):
+            visitors.order("forget")
+            start = self._writer.place()
+            steadily(self._writer.mixed, RATE, self._seconds)
+            truth = self._writer.digests(paths, start)
+            settle(visitors, sum(truth[path].moves for path in paths))
+            tally, told = visitors.order("tell")
+            self._judge(tally, told, truth)
+
+    def _judge(self, tally: Tally, told: list[tuple[str, Digest]], truth: dict[str, Digest]) -> None:
+        figures = self._figures
+        figures.waits("one client's event among mixed ones", tally.waits["one"], most=10)
+        figures.waits("an event for all among mixed ones", tally.waits["all"], most=200)
+        figures.note("moves that the clients heard", sum(heard.moves for _, heard in told))
+        figures.note("progress and log lines that they heard", tally.live)
+        figures.note("streams that ended and were taken up again", tally.ended)
+        figures.note("moves lost", sum(max(0, truth[path].moves - heard.moves) for path, heard in told), most=0)
+        figures.note("moves doubled or out of order", tally.disordered, most=0)
+        figures.note("resets", tally.resets, most=0)
+        figures.note(
+            "clients that heard not just the history", sum(heard != truth[path] for path, heard in told), most=0
+        )
+        figures.note("clients there at the end", len(told), least=self._clients)
+
+    def polls(self) -> None:
+        """Let clients wait for one task's change, and count the connections to Redis meanwhile."""
+        with crowd(self._server.port) as visitors:
+            visitors.order("ask", [f"/api/tasks/{NEWS}?wait=60"] * POLLS)
+            wait_until(lambda: f"ghostless_http_listeners {POLLS}.0" in self._server.get("/metrics"))
+            connections = self._redis.client_list()
+            reading = sum(one["cmd"].startswith(READS) for one in connections)
+            self._figures.note(f"connections to Redis with {POLLS} long polls", len(connections) - 1)
+            self._figures.note("of them, those that read the history", reading, most=1)
+            started = time.monotonic()
+            self._writer.all()
+            wait_until(lambda: visitors.order("heard") == POLLS)
+            self._figures.note(f"time until {POLLS} long polls are answered", time.monotonic() - started, "s")
+
+    @contextmanager
+    def _following(self, paths: list[str]) -> Generator[tuple[Crowd, float]]:
+        """Let clients come, and leave again; yield them, and how long they took to be there."""
+        with crowd(self._server.port) as visitors:
+            yield visitors, visitors.order("come", paths)
+        wait_until(lambda: "ghostless_http_listeners 0.0" in self._server.get("/metrics"))
+
+    def _used(self, act: Callable[[], Any]) -> tuple[float, Any]:
+        """Return the seconds of CPU that the server needs meanwhile, and what comes of it."""
+        time.sleep(1)
+        before = self._server.processor_time()
+        outcome = act()
+        return self._server.processor_time() - before, outcome
+
+    @staticmethod
+    def _told(visitors: Crowd, act: Callable[[int], None], rate: float, clients: int) -> Tally:
+        """Return what came of a round in which each act tells so many clients something."""
+        visitors.order("forget")
+        steadily(act, rate, ROUND)
+        settle(visitors, round(rate * ROUND) * clients)
+        return visitors.order("tell")[0]
+
+
+def settle(visitors: Crowd, deliveries: int) -> None:
+    """Wait until so much has come. Raises TimeoutError."""
+    wait_until(lambda: visitors.order("arrived") >= deliveries)
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    """Look again and again. Raises TimeoutError."""
+    give_up_at = time.monotonic() + PATIENCE
+    while not done():
+        if time.monotonic() > give_up_at:
+            raise TimeoutError
+        time.sleep(0.05)
+
+
+def options_given() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="Measure what a process that streams events takes on.")
+    parser.add_argument("--clients", type=int, default=1_000)
+    parser.add_argument("--seconds", type=float, default=20, help="of mixed events")
+    parser.add_argument("--rounds", type=int, default=3, help="of each other measurement")
+    parser.add_argument("--only", nargs="+", default=["few", "all", "mixed", "polls", "beside"], help="what to measure")
+    parser.add_argument("--json", action="store_true", help="print for programs")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure and print."""
+    options, figures = options_given(), Figures()
+    with private_redis() as settings:
+        store = Store(connect(settings), settings)
+        with real(settings.redis_url) as server:
+            bench = Bench(figures, store, server, options)
+            for name in ("few", "all", "mixed", "polls"):
+                if name in options.only:
+                    getattr(bench, name)()
+        if "beside" in options.only:
+            beside(figures, settings.redis_url, store, options.rounds)
+    if options.json:
+        print(figures.as_json(vars(options)))
+    else:
+        figures.show()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

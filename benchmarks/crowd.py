@@ -48,6 +48,7 @@ class Visitor:
     socket: socket.socket
     tail: bytes = b""  # of an event that is not complete yet
     is_in: bool = False  # it heard a whole event, or comment
+    asks: bool = False  # only once, for no stream
     cursor: bytes = b""
     newest: tuple[int, int] = (0, 0)
     digest: Digest = field(default_factory=Digest)
@@ -69,6 +70,7 @@ class Tally:
     disordered: int = 0
     resets: int = 0
     ended: int = 0
+    answered: int = 0
     live: int = 0
 
 
@@ -104,18 +106,13 @@ class Visitors:
         return time.monotonic() - started
 
     def ask(self, paths: Sequence[str]) -> None:
-        """Connect a client for each path, and do not wait for what it hears."""
+        """Ask once for each path, and do not wait for the answers."""
         for path in paths:
-            self._connect(path)
+            self._connect(path).asks = True
 
-    def leave(self) -> None:
-        """Disconnect all."""
-        for number in list(self._there):
-            self._forget(number)
-
-    def heard(self) -> int:
-        """Return how many were answered."""
-        return sum(visitor.is_in or bool(visitor.tail) for visitor in self._there.values())
+    def answered(self) -> int:
+        """Return how many of those that asked have an answer."""
+        return self._tally.answered
 
     def slowest(self) -> int:
         """Return how many moves came to the client with the fewest."""
@@ -165,6 +162,10 @@ class Visitors:
 
     def _hear(self, visitor: Visitor) -> None:
         received = visitor.socket.recv(1 << 18)
+        if visitor.asks:
+            self._tally.answered += received.startswith(b"HTTP/1.1 200 ")
+            self._forget(visitor.socket.fileno())
+            return
         if not received:
             self._go_on(visitor)
             return

@@ -79,6 +79,10 @@ class Writer:
 
     # The truth
 
+    def connections(self) -> list[dict[str, Any]]:
+        """Return the connections to Redis, this one too."""
+        return cast("list[dict[str, Any]]", self._store.redis.client_list())
+
     def place(self) -> str:
         """Return where the history ends."""
         stream = cast("dict[str, Any]", self._store.redis.xinfo_stream(self._store.keys.history))

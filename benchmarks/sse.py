@@ -12,8 +12,8 @@ store's call, and ends when the client read it.
 import argparse
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..jobs.connection import connect
@@ -37,6 +37,12 @@ ROUND = 5.0
 IDLE = 15.0
 """Seconds in which nothing happens; each client gets a sign of life in it."""
 
+PARTS = ["few", "all", "mixed", "polls", "beside"]
+"""What can be measured."""
+
+FIRST = 20
+"""Clients that come before the memory is measured: what a process needs for the first is not counted for each."""
+
 POLLS = 2_000
 """Long polls that wait at the same time."""
 
@@ -47,50 +53,60 @@ READS = ("xread", "xrange", "xinfo", "get")
 """What the connection that follows the history said last."""
 
 
-class Bench:
-    """One run against one server."""
+@dataclass(frozen=True)
+class Options:
+    """What is to be measured, and for how long."""
 
-    def __init__(self, figures: Figures, store: Store, server: Server, options: argparse.Namespace) -> None:
-        self._figures, self._redis, self._server = figures, store.redis, server
+    clients: int
+    seconds: float
+    rounds: int
+    only: list[str]
+    json: bool
+
+
+class Bench:
+    """One server, and one crowd that follows it."""
+
+    def __init__(self, figures: Figures, writer: Writer, server: Server, visitors: Crowd, options: Options) -> None:
+        self._figures, self._writer, self._server, self._visitors = figures, writer, server, visitors
         self._clients, self._rounds, self._seconds = options.clients, options.rounds, options.seconds
-        self._writer = Writer(store, self._clients)
 
     def few(self) -> None:
         """Let each client follow its own tasks."""
         paths = [f"/api/events?owner=u{number}" for number in range(self._clients)]
-        with self._following(paths[:20]):
-            pass  # what a process needs for the first is not counted for each
+        self._visitors.order("come", paths[:FIRST])
         before = self._server.memory()
-        with self._following(paths) as (visitors, seconds):
-            self._figures.note(f"time until {self._clients} clients are there", seconds, "s")
-            self._figures.note("memory a client", (self._server.memory() - before) / self._clients, "KB", most=22)
-            used, _ = self._used(lambda: time.sleep(IDLE))
-            self._figures.note("CPU while nothing happens", used / IDLE * 100, "%", most=2)
-            for _ in range(self._rounds):
-                tally = self._told(visitors, self._writer.one, RATE, 1)
-                self._figures.waits(f"one client's event at {RATE}/s", tally.waits["one"], most=10)
+        seconds = self._visitors.order("come", paths[FIRST:])
+        kept = (self._server.memory() - before) / (self._clients - FIRST)
+        self._figures.note(f"time until {self._clients} clients are there", seconds, "s")
+        self._figures.note("memory a client", kept, "KB", most=22)
+        used, _ = self._used(lambda: time.sleep(IDLE))
+        self._figures.note("CPU while nothing happens", used / IDLE * 100, "%", most=2)
+        for _ in range(self._rounds):
+            tally = self._told(self._writer.one, RATE, 1)
+            self._figures.waits(f"one client's event at {RATE}/s", tally.waits["one"], most=10)
 
     def all(self) -> None:
         """Let all clients follow one queue."""
         deliveries = BROADCASTS * ROUND * self._clients
-        with self._following([f"/api/events?queue={NEWS}"] * self._clients) as (visitors, _):
-            for _ in range(self._rounds):
-                used, tally = self._used(lambda: self._told(visitors, self._writer.all, BROADCASTS, self._clients))
-                self._figures.waits("an event for all", tally.waits["all"], most=200)
-                self._figures.note("CPU a delivery", used / deliveries * 1e6, "µs", most=30)
+        self._visitors.order("come", [f"/api/events?queue={NEWS}"] * self._clients)
+        for _ in range(self._rounds):
+            used, tally = self._used(lambda: self._told(self._writer.all, BROADCASTS, self._clients))
+            self._figures.waits("an event for all", tally.waits["all"], most=200)
+            self._figures.note("CPU a delivery", used / deliveries * 1e6, "µs", most=30)
 
     def mixed(self) -> None:
         """Let clients follow tasks, owners and a queue, and compare what they heard with the history."""
         sorts = (f"task=mine-{{}}&task={NEWS}", "owner=u{}", f"queue={NEWS}")
         paths = [f"/api/events?{sorts[number % len(sorts)].format(number)}" for number in range(self._clients)]
-        with self._following(paths) as (visitors, _):
-            visitors.order("forget")
-            start = self._writer.place()
-            steadily(self._writer.mixed, RATE, self._seconds)
-            truth = self._writer.digests(paths, start)
-            settle(visitors, sum(truth[path].moves for path in paths))
-            tally, told = visitors.order("tell")
-            self._judge(tally, told, truth)
+        self._visitors.order("come", paths)
+        self._visitors.order("forget")
+        start = self._writer.place()
+        steadily(self._writer.mixed, RATE, self._seconds)
+        truth = self._writer.digests(paths, start)
+        settle(self._visitors, sum(truth[path].moves for path in paths))
+        tally, told = self._visitors.order("tell")
+        self._judge(tally, told, truth)
 
     def _judge(self, tally: Tally, told: list[tuple[str, Digest]], truth: dict[str, Digest]) -> None:
         figures = self._figures
@@ -109,24 +125,17 @@ class Bench:
 
     def polls(self) -> None:
         """Let clients wait for one task's change, and count the connections to Redis meanwhile."""
-        with crowd(self._server.port) as visitors:
-            visitors.order("ask", [f"/api/tasks/{NEWS}?wait=60"] * POLLS)
-            wait_until(lambda: f"ghostless_http_listeners {POLLS}.0" in self._server.get("/metrics"))
-            connections = self._redis.client_list()
-            reading = sum(one["cmd"].startswith(READS) for one in connections)
-            self._figures.note(f"connections to Redis with {POLLS} long polls", len(connections) - 1)
-            self._figures.note("of them, those that read the history", reading, most=1)
-            started = time.monotonic()
-            self._writer.all()
-            wait_until(lambda: visitors.order("heard") == POLLS)
-            self._figures.note(f"time until {POLLS} long polls are answered", time.monotonic() - started, "s")
-
-    @contextmanager
-    def _following(self, paths: list[str]) -> Generator[tuple[Crowd, float]]:
-        """Let clients come, and leave again; yield them, and how long they took to be there."""
-        with crowd(self._server.port) as visitors:
-            yield visitors, visitors.order("come", paths)
-        wait_until(lambda: "ghostless_http_listeners 0.0" in self._server.get("/metrics"))
+        self._visitors.order("ask", [f"/api/tasks/{NEWS}?wait=60"] * POLLS)
+        wait_until(lambda: f"ghostless_http_listeners {POLLS}.0" in self._server.get("/metrics"))
+        connections = self._writer.connections()
+        reading = sum(one["cmd"].startswith(READS) for one in connections)
+        self._figures.note(f"connections to Redis with {POLLS} long polls", len(connections) - 1)
+        self._figures.note("of them, those that read the history", reading, most=1)
+        self._visitors.order("forget")
+        started = time.monotonic()
+        self._writer.all()
+        wait_until(lambda: self._visitors.order("answered") == POLLS)
+        self._figures.note(f"time until {POLLS} long polls are answered", time.monotonic() - started, "s")
 
     def _used(self, act: Callable[[], Any]) -> tuple[float, Any]:
         """Return the seconds of CPU that the server needs meanwhile, and what comes of it."""
@@ -135,13 +144,12 @@ class Bench:
         outcome = act()
         return self._server.processor_time() - before, outcome
 
-    @staticmethod
-    def _told(visitors: Crowd, act: Callable[[int], None], rate: float, clients: int) -> Tally:
+    def _told(self, act: Callable[[int], None], rate: float, clients: int) -> Tally:
         """Return what came of a round in which each act tells so many clients something."""
-        visitors.order("forget")
+        self._visitors.order("forget")
         steadily(act, rate, ROUND)
-        settle(visitors, round(rate * ROUND) * clients)
-        return visitors.order("tell")[0]
+        settle(self._visitors, round(rate * ROUND) * clients)
+        return self._visitors.order("tell")[0]
 
 
 def settle(visitors: Crowd, deliveries: int) -> None:
@@ -158,15 +166,15 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def options_given() -> argparse.Namespace:
+def options_given() -> Options:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Measure what a process that streams events takes on.")
     parser.add_argument("--clients", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=20, help="of mixed events")
     parser.add_argument("--rounds", type=int, default=3, help="of each other measurement")
-    parser.add_argument("--only", nargs="+", default=["few", "all", "mixed", "polls", "beside"], help="what to measure")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     parser.add_argument("--json", action="store_true", help="print for programs")
-    return parser.parse_args()
+    return Options(**vars(parser.parse_args()))
 
 
 def main() -> int:
@@ -174,15 +182,15 @@ def main() -> int:
     options, figures = options_given(), Figures()
     with private_redis() as settings:
         store = Store(connect(settings), settings)
-        with real(settings.redis_url) as server:
-            bench = Bench(figures, store, server, options)
-            for name in ("few", "all", "mixed", "polls"):
-                if name in options.only:
-                    getattr(bench, name)()
-        if "beside" in options.only:
-            beside(figures, settings.redis_url, store, options.rounds)
+        writer = Writer(store, options.clients)
+        for part in options.only:
+            if part == "beside":
+                beside(figures, settings.redis_url, store, options.rounds)
+                continue
+            with real(settings.redis_url) as server, crowd(server.port) as visitors:
+                getattr(Bench(figures, writer, server, visitors, options), part)()
     if options.json:
-        print(figures.as_json(vars(options)))
+        print(figures.as_json(asdict(options)))
     else:
         figures.show()
     return 0

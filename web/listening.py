@@ -7,7 +7,8 @@ from flask import request
 
 from .access import caller
 from .desk import Desk
-from .watch import Subscription, Watch
+from .rooms import Subscription
+from .watch import Watch
 
 
 @contextmanager

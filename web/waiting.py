@@ -11,7 +11,8 @@ from .desk import Desk
 from .hub import HubClosed
 from .listening import listening
 from .models import WAIT_LIMIT
-from .watch import Subscription, Watch
+from .rooms import Subscription
+from .watch import Watch
 
 POLL_AFTER = 2
 """Seconds after which a client that does not wait may ask again, for a task that is not final."""

@@ -16,8 +16,9 @@ from ghostless.web import past as past_module
 from ghostless.web import sse
 from ghostless.web.cursors import ORIGIN
 from ghostless.web.desk import Desk
+from ghostless.web.rooms import PENDING_LIMIT
 from ghostless.web.sse import Stream
-from ghostless.web.watch import PENDING_LIMIT, Watch
+from ghostless.web.watch import Watch
 from redis import Redis
 from redis_server import RedisServer
 from web_tools import EventStream, Hand, Served, in_process, opened, publish, repeating, states, submitted, until

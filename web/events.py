@@ -12,7 +12,7 @@ from flask.typing import ResponseReturnValue
 from ..jobs.errors import GhostlessError, RedisUnavailable
 from .access import Scope, caller
 from .confinement import places, watch_seen
-from .credentials import Credential
+from .credentials import NOBODY, Credential
 from .described import OF_PATHS
 from .desk import Desk, desk
 from .frames import retry
@@ -89,9 +89,8 @@ def _opened(here: Desk, watch: Watch, last_event_id: str | None) -> Response:
         stream = Stream(here.hub, here.past, watch, inbox, _terms())
         if not stream.start(last_event_id):
             return Response(status=204)
-        answer = _answer(_while_known(stream, caller().credential, here.keyring))
-        # Not in the generator's `finally`: a client that leaves before the first byte never starts it.
-        answer.call_on_close(held.pop_all().close)
+        answer = _answer(Body(_while_known(stream, caller().credential, here.keyring), held.pop_all()))
+        answer.direct_passthrough = True  # no wrapper around each block
         return answer
 
 
@@ -102,8 +101,23 @@ def _terms() -> Terms:
     return terms if expires_at is None else replace(terms, seconds=min(terms.seconds, expires_at - time.time()))
 
 
-def _while_known(blocks: Iterable[bytes], credential: Credential, keyring: Keyring) -> Iterator[bytes]:
-    """Pass on a stream until its client would not be let in any more: asked before each block, signs of life too."""
+class Body:
+    """What the server sends of a stream, and closes when the client left, also one who left before the first byte."""
+
+    def __init__(self, blocks: Iterable[bytes], held: ExitStack) -> None:
+        self._blocks, self.close = blocks, held.close
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._blocks)
+
+
+def _while_known(blocks: Iterable[bytes], credential: Credential, keyring: Keyring) -> Iterable[bytes]:
+    """Return a stream that ends when its client would not be let in any more."""
+    return blocks if credential == NOBODY else _checked(blocks, credential, keyring)
+
+
+def _checked(blocks: Iterable[bytes], credential: Credential, keyring: Keyring) -> Iterator[bytes]:
+    """Look before each block, signs of life too."""
     for block in blocks:
         if not _may_go_on(credential, keyring):
             yield retry()

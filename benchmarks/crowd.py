@@ -83,7 +83,7 @@ class Visitors:
         self._epoll.register(orders.fileno(), select.EPOLLIN)
         self._there: dict[int, Visitor] = {}
         self._tally = Tally()
-        self._is_over = False
+        self._is_over = self._only_counts = False
 
     def run(self) -> None:
         """Obey until told to stop."""
@@ -91,6 +91,10 @@ class Visitors:
             self._turn(1.0)
 
     # Orders
+
+    def only_count(self) -> None:
+        """Count moves from now on and look at none: where each comes to all, a look at each takes longer than it."""
+        self._only_counts = True
 
     def come(self, paths: Sequence[str]) -> float:
         """Connect a client for each path; return the seconds until each heard something."""
@@ -171,7 +175,9 @@ class Visitors:
             return
         now = time.monotonic_ns()
         whole, end, visitor.tail = (visitor.tail + received).rpartition(b"\n\n")
-        if end:
+        if end and self._only_counts:
+            visitor.digest.moves += whole.count(b"\nevent: task\n")
+        elif end:
             self._read(visitor, whole + end, now)
 
     def _read(self, visitor: Visitor, events: bytes, now: int) -> None:

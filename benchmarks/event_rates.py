@@ -31,6 +31,8 @@ def beside(figures: Figures, redis_url: str, store: Store, rounds: int) -> None:
     with real(redis_url) as server, naive(redis_url) as other, crowd(server.port) as mine, crowd(other.port) as others:
         mine.order("come", [f"/api/events?queue={NEWS}"] * CLIENTS)
         others.order("come", ["/events"] * CLIENTS)
+        mine.order("only_count")
+        others.order("only_count")
         for _ in range(rounds):
             rate, rate_of_others = flood(mine, ours), flood(others, theirs)
             figures.note(f"events for all {CLIENTS} clients", rate, "/s")

@@ -19,7 +19,7 @@ from .frames import retry
 from .hub import HubClosed, HubFull
 from .keyring import Keyring
 from .limits import TooManyListeners
-from .listening import listening
+from .listening import Listening
 from .models import EventsQuery, ResumeQuery
 from .names import task_id
 from .operations import Reply, operation
@@ -83,14 +83,16 @@ def come_back(error: GhostlessError) -> Response:
 
 
 def _opened(here: Desk, watch: Watch, last_event_id: str | None) -> Response:
+    listening = Listening(here, watch)
     with ExitStack() as held:
         # First, so that nothing falls between what is replayed and what is live.
-        inbox = held.enter_context(listening(here, watch))
+        inbox = held.enter_context(listening)
         stream = Stream(here.hub, here.past, watch, inbox, _terms())
         if not stream.start(last_event_id):
             return Response(status=204)
-        answer = _answer(Body(_while_known(stream, caller().credential, here.keyring), held.pop_all()))
+        answer = _answer(Body(_while_known(stream, caller().credential, here.keyring), listening))
         answer.direct_passthrough = True  # no wrapper around each block
+        held.pop_all()
         return answer
 
 
@@ -104,11 +106,17 @@ def _terms() -> Terms:
 class Body:
     """What the server sends of a stream, and closes when the client left, also one who left before the first byte."""
 
-    def __init__(self, blocks: Iterable[bytes], held: ExitStack) -> None:
-        self._blocks, self.close = blocks, held.close
+    __slots__ = ("_blocks", "_listening")
+
+    def __init__(self, blocks: Iterable[bytes], listening: Listening) -> None:
+        self._blocks, self._listening = blocks, listening
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._blocks)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._listening.__exit__()
 
 
 def _while_known(blocks: Iterable[bytes], credential: Credential, keyring: Keyring) -> Iterable[bytes]:

@@ -106,18 +106,17 @@ class Hub:
             if not self._places[place]:
                 del self._places[place]
 
-    @contextmanager
-    def place(self) -> Generator[None]:
-        """Hold a place, for a stream, a long poll or a worker, while the block runs. Raises HubFull."""
+    def take_place(self) -> None:
+        """Hold a place, for a stream, a long poll or a worker. Raises HubFull."""
         with self._lock:
             if self._places_held >= self.limit:
                 raise HubFull
             self._places_held += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._places_held -= 1
+
+    def leave_place(self) -> None:
+        """Let another one have the place."""
+        with self._lock:
+            self._places_held -= 1
 
     @contextmanager
     def subscribed(self, watch: Watch) -> Generator[Subscription]:

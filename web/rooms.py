@@ -20,6 +20,9 @@ LOG_LIMIT = 100
 """Log lines that wait for one client; the oldest are dropped."""
 
 
+NOTHING_TAKEN = (0, NO_MOVES)
+
+
 class Reset(NamedTuple):
     """What was sent so far may be wrong now; what follows starts behind `cursor`."""
 
@@ -49,7 +52,7 @@ class Room:
         self._moments: list[Moment] = []  # the newest
         self._number = 0  # of all that came, those that are lost too
         self._behind = 0  # members who did not take them all
-        self._taken = (0, NO_MOVES)  # how many were taken last, and which
+        self._taken = NOTHING_TAKEN  # how many were taken last, and which
 
     def enter(self) -> "Subscription":
         """Return the inbox of a new member, for whom nothing waits."""
@@ -96,12 +99,12 @@ class Room:
         inbox.number = self._number
         self._behind -= 1
         if not self._behind:
-            self._moments, self._taken = [], (0, NO_MOVES)
+            self._moments, self._taken = [], NOTHING_TAKEN
         return moves
 
     def _note_one(self) -> None:
         self._number += 1
-        self._taken = (0, NO_MOVES)
+        self._taken = NOTHING_TAKEN
         if self._behind < len(self.members):  # else all were called already
             self._behind = len(self.members)
             for inbox in self.members:

@@ -1,5 +1,6 @@
 """The server: gunicorn with gevent workers, so that thousands of streams fit in one process."""
 
+import gc
 import logging
 import signal
 import sys
@@ -169,6 +170,7 @@ class Server(BaseApplication):
     def _begin(self, worker: Any) -> None:
         stop, desk = threading.Event(), cast(Desk, worker.wsgi.extensions["ghostless"])
         self._hub = desk.hub
+        gc.freeze()  # what is here now stays: with thousands of streams each look at it would hold up all of them
         if self._watchdog:
             desk.watchdog = threading.Thread(
                 target=run_watchdog, args=(self._settings, stop), name="watchdog", daemon=True

@@ -60,7 +60,7 @@ class Stream:
         self._behind = False  # moves after the cursor must be read from Redis first
         self._reset: str | None = None
         self._states: dict[str, str | None] = dict.fromkeys(watch.tasks)
-        self._gone: set[str] = set()  # tasks that are not there any more, and whose end was not sent
+        self._gone: frozenset[str] = frozenset()  # tasks that are not there any more, and whose end was not sent
         self._doubt = False  # the tasks may be final without any further move to tell
 
     # Where it starts
@@ -169,7 +169,7 @@ class Stream:
 
     def _restart(self, position: Cursor) -> None:
         self._cursor, self._behind, self._doubt = position, False, True
-        self._states, self._gone = dict.fromkeys(self._watch.tasks), set()
+        self._states, self._gone = dict.fromkeys(self._watch.tasks), frozenset()
 
     def _sent(self, moves: Moves, reached: Cursor) -> bytes:
         """Return the events of those moves that are new to the client, and note how far it is."""

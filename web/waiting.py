@@ -9,7 +9,7 @@ from flask import Response
 from ..jobs.model import Task
 from .desk import Desk
 from .hub import HubClosed
-from .listening import listening
+from .listening import Listening
 from .models import WAIT_LIMIT
 from .rooms import Subscription
 from .watch import Watch
@@ -49,7 +49,7 @@ def wait_for_change(desk: Desk, task_id: str, known: Known | None, seconds: int)
     try:
         # Listen first, then look: what happens between the two is heard. A client that names no version waits for
         # another state, and progress does not wake it.
-        with listening(desk, Watch(frozenset({task_id}), live=known is not None)) as inbox:
+        with Listening(desk, Watch(frozenset({task_id}), live=known is not None)) as inbox:
             return _held(desk, task_id, inbox, known, deadline)
     except HubClosed:
         return desk.client.get(task_id)

@@ -179,13 +179,16 @@ def test_nothing_is_left_of_a_listener_that_left(hub: Hub) -> None:
 def test_there_is_a_limit_to_listeners(hub: Hub) -> None:
     """One process serves so many and refuses the next, so that plain requests still get in."""
     hub.limit = 2
-    with hub.place():
-        with hub.place():
-            assert 2 == hub.places_held
-            with pytest.raises(HubFull), hub.place():
-                pass
-        with hub.place():
-            hub.subscribe(Watch())  # what listens for the process itself takes no place
+    hub.take_place()
+    hub.take_place()
+    assert 2 == hub.places_held
+    with pytest.raises(HubFull):
+        hub.take_place()
+    hub.leave_place()
+    hub.take_place()
+    hub.subscribe(Watch())  # what listens for the process itself takes no place
+    hub.leave_place()
+    hub.leave_place()
     assert 0 == hub.places_held
 
 

@@ -34,10 +34,11 @@ class Server:
         """Return the KB that the worker occupies."""
         return self.worker.memory_info().rss / 1024
 
-    def get(self, path: str) -> str:
-        """Return what it answers. Raises OSError."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE) as answer:
-            return answer.read().decode()
+    def metric(self, name: str) -> float:
+        """Return one of the numbers that it counts. Raises OSError, StopIteration."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=PATIENCE) as answer:
+            lines = answer.read().decode().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
 
 @contextmanager

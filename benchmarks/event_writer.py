@@ -79,6 +79,11 @@ class Writer:
 
     # The truth
 
+    def reads(self) -> int:
+        """Return how many tasks were read by now."""
+        commands = cast("dict[str, dict[str, int]]", self._store.redis.info("commandstats"))
+        return commands.get("cmdstat_hgetall", {}).get("calls", 0)
+
     def connections(self) -> list[dict[str, Any]]:
         """Return the connections to Redis, this one too."""
         return cast("list[dict[str, Any]]", self._store.redis.client_list())

@@ -125,8 +125,10 @@ class Bench:
 
     def polls(self) -> None:
         """Let clients wait for one task's change, and count the connections to Redis meanwhile."""
+        before = self._writer.reads()
         self._visitors.order("ask", [f"/api/tasks/{NEWS}?wait=60"] * POLLS)
-        wait_until(lambda: f"ghostless_http_listeners {POLLS}.0" in self._server.get("/metrics"))
+        wait_until(lambda: self._writer.reads() >= before + POLLS)  # each knows which state it waits to end
+        self._figures.note("long polls that wait", self._server.metric("ghostless_http_listeners"), least=POLLS)
         connections = self._writer.connections()
         reading = sum(one["cmd"].startswith(READS) for one in connections)
         self._figures.note(f"connections to Redis with {POLLS} long polls", len(connections) - 1)

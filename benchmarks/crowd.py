@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import Any
 
 ARRIVING = 200
 """Connections that are made at the same time."""
@@ -225,7 +225,7 @@ def crowd(port: int) -> Generator[Crowd]:
     process.start()
     theirs.close()
     try:
-        yield Crowd(cast("Connection[Any, Any]", ours))
+        yield Crowd(ours)
     finally:
         process.terminate()
         process.join()

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 
 from redis import Redis
 
@@ -27,7 +28,7 @@ Write = Callable[[range], None]
 
 def beside(figures: Figures, redis_url: str, store: Store, rounds: int) -> None:
     """Measure both designs in turn, each with all its clients there."""
-    ours, theirs = Writer(store, 1).news, lambda numbers: say(store.redis, numbers)
+    ours, theirs = Writer(store, 1).news, partial(say, store.redis)
     with real(redis_url) as server, naive(redis_url) as other, crowd(server.port) as mine, crowd(other.port) as others:
         mine.order("come", [f"/api/events?queue={NEWS}"] * CLIENTS)
         others.order("come", ["/events"] * CLIENTS)

@@ -90,7 +90,7 @@ class Writer:
 
     def place(self) -> str:
         """Return where the history ends."""
-        stream = cast("dict[str, Any]", self._store.redis.xinfo_stream(self._store.keys.history))
+        stream = self._store.redis.xinfo_stream(self._store.keys.history)
         return stream["last-generated-id"]
 
     def digests(self, paths: Iterable[str], after: str) -> dict[str, Digest]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..jobs.connection import connect
 from ..jobs.store import Store
+from ..web.limits import raise_file_limit
 from .crowd import Crowd, Tally, crowd
 from .event_figures import Figures
 from .event_rates import beside
@@ -182,6 +183,7 @@ def options_given() -> Options:
 def main() -> int:
     """Measure and print."""
     options, figures = options_given(), Figures()
+    raise_file_limit()  # for the clients
     with private_redis() as settings:
         store = Store(connect(settings), settings)
         writer = Writer(store, options.clients)

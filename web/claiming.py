@@ -16,7 +16,8 @@ from ..jobs.store import Store
 from ..statemachine import State
 from .hub import Hub, HubClosed
 from .limits import Gate
-from .watch import Subscription, Watch
+from .rooms import Subscription
+from .watch import Watch
 
 LOOK = 2.0
 """Seconds between two claims by which the longest waiting worker looks for what no event told of: a queue that was
@@ -130,7 +131,7 @@ class WaitingRoom:
             batch = self._hub.take(inbox, look_at - time.monotonic())
             if batch.closed:
                 raise HubClosed
-            for moment in batch.moments:
+            for moment in batch.moves.moments:
                 if moment.entry.to_state == State.PENDING:
                     self.call(moment.entry.queue, moment.entry.type)
             if batch.reset:

@@ -28,6 +28,10 @@ class Cursor:
             return None
         return cls(match[1], (int(match[2]), int(match[3])))
 
+    def or_later(self, other: "Cursor") -> "Cursor":
+        """Return the other place when it lies behind this one, in the same history."""
+        return other if other.at > self.at and other.epoch == self.epoch else self
+
     def __str__(self) -> str:
         return f"{self.epoch}.{to_text(self.at)}"
 

@@ -12,14 +12,14 @@ from flask.typing import ResponseReturnValue
 from ..jobs.errors import GhostlessError, RedisUnavailable
 from .access import Scope, caller
 from .confinement import places, watch_seen
-from .credentials import Credential
+from .credentials import NOBODY, Credential
 from .described import OF_PATHS
 from .desk import Desk, desk
 from .frames import retry
 from .hub import HubClosed, HubFull
 from .keyring import Keyring
 from .limits import TooManyListeners
-from .listening import listening
+from .listening import Listening
 from .models import EventsQuery, ResumeQuery
 from .names import task_id
 from .operations import Reply, operation
@@ -83,15 +83,16 @@ def come_back(error: GhostlessError) -> Response:
 
 
 def _opened(here: Desk, watch: Watch, last_event_id: str | None) -> Response:
+    listening = Listening(here, watch)
     with ExitStack() as held:
         # First, so that nothing falls between what is replayed and what is live.
-        inbox = held.enter_context(listening(here, watch))
+        inbox = held.enter_context(listening)
         stream = Stream(here.hub, here.past, watch, inbox, _terms())
         if not stream.start(last_event_id):
             return Response(status=204)
-        answer = _answer(_while_known(stream, caller().credential, here.keyring))
-        # Not in the generator's `finally`: a client that leaves before the first byte never starts it.
-        answer.call_on_close(held.pop_all().close)
+        answer = _answer(Body(_while_known(stream, caller().credential, here.keyring), listening))
+        answer.direct_passthrough = True  # no wrapper around each block
+        held.pop_all()
         return answer
 
 
@@ -102,8 +103,29 @@ def _terms() -> Terms:
     return terms if expires_at is None else replace(terms, seconds=min(terms.seconds, expires_at - time.time()))
 
 
-def _while_known(blocks: Iterable[bytes], credential: Credential, keyring: Keyring) -> Iterator[bytes]:
-    """Pass on a stream until its client would not be let in any more: asked before each block, signs of life too."""
+class Body:
+    """What the server sends of a stream, and closes when the client left, also one who left before the first byte."""
+
+    __slots__ = ("_blocks", "_listening")
+
+    def __init__(self, blocks: Iterable[bytes], listening: Listening) -> None:
+        self._blocks, self._listening = blocks, listening
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._blocks)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._listening.__exit__()
+
+
+def _while_known(blocks: Iterable[bytes], credential: Credential, keyring: Keyring) -> Iterable[bytes]:
+    """Return a stream that ends when its client would not be let in any more."""
+    return blocks if credential == NOBODY else _checked(blocks, credential, keyring)
+
+
+def _checked(blocks: Iterable[bytes], credential: Credential, keyring: Keyring) -> Iterator[bytes]:
+    """Look before each block, signs of life too."""
     for block in blocks:
         if not _may_go_on(credential, keyring):
             yield retry()

@@ -3,7 +3,7 @@
 import json
 import logging
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..jobs.errors import CorruptRecord
@@ -96,6 +96,31 @@ class Moment:
             cursor = Cursor(epoch, self.at)
             self._frame = epoch, frame(event="task", data=move_view(self.entry), id=str(cursor))
         return self._frame[1]
+
+
+class Moves:
+    """Some moves in their order, on their way to all clients who lack just these: joined into one block once."""
+
+    __slots__ = ("_frame", "moments")
+
+    def __init__(self, moments: Sequence[Moment]) -> None:
+        self.moments = moments
+        self._frame: tuple[str, bytes] | None = None
+
+    def after(self, at: EntryId) -> "Moves":
+        """Return those behind a place, which are nearly always all of them."""
+        if not self.moments or self.moments[0].at > at:
+            return self
+        return Moves([moment for moment in self.moments if moment.at > at])
+
+    def frame(self, epoch: str) -> bytes:
+        """Return their events as one block."""
+        if self._frame is None or self._frame[0] != epoch:
+            self._frame = epoch, b"".join([moment.frame(epoch) for moment in self.moments])
+        return self._frame[1]
+
+
+NO_MOVES = Moves(())
 
 
 class Live:

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..jobs.errors import GhostlessError
@@ -16,7 +16,8 @@ from .cursors import ORIGIN, Cursor, EntryId
 from .feeds import HistoryFeed, LiveFeed
 from .frames import Live, Moment
 from .past import Past
-from .watch import Batch, Reset, Subject, Subscription, Watch, places_of
+from .rooms import Batch, Reset, Room, Subscription
+from .watch import Subject, Watch, places_of
 
 RING = 4096
 """Newest moves kept in memory, so that clients which were away for a moment cost Redis nothing."""
@@ -26,6 +27,9 @@ SILENCE = 90.0
 
 DRAIN_PAUSE = 0.1
 """Seconds between the ends of two subscriptions at most, so that few of them do not make a stop long."""
+
+TICK = 0.25
+"""Seconds by which who waits for nothing in particular may wake late: one clock looks after all of them."""
 
 START_PATIENCE = 5.0
 """Seconds that a listener waits for another one to start the feeds."""
@@ -62,8 +66,9 @@ class Hub:
         self._draining = False
         self._threads: list[threading.Thread] = []
         self._beats: dict[str, float] = {}
-        self._places: dict[tuple[str, str], set[Subscription]] = {}
         self._subscribers = 0
+        self._rooms: dict[Watch, Room] = {}
+        self._places: dict[tuple[str, str], set[Room]] = {}
         self._places_held = 0
         self._position = Cursor("", ORIGIN)
         self._ring: deque[Moment] = deque()
@@ -74,39 +79,44 @@ class Hub:
     def subscribe(self, watch: Watch) -> Subscription:
         """Return an inbox for everything that happens from now on. Raises HubClosed, RedisUnavailable."""
         self._start()
-        subscription = Subscription(watch)
         with self._lock:
             if not self.alive or self._draining:
                 raise HubClosed
             self._subscribers += 1
-            for place in watch.places():
-                self._places.setdefault(place, set()).add(subscription)
-        return subscription
+            return (self._rooms.get(watch) or self._open(watch)).enter()
+
+    def _open(self, watch: Watch) -> Room:
+        self._rooms[watch] = room = Room(watch)
+        for place in watch.places():
+            self._places.setdefault(place, set()).add(room)
+        return room
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Forget an inbox; once is enough, twice does no harm."""
         with self._lock:
-            found = False
-            for place in subscription.watch.places():
-                inboxes = self._places.get(place, set())
-                found |= subscription in inboxes
-                inboxes.discard(subscription)
-                if not inboxes:
-                    self._places.pop(place, None)
-            self._subscribers -= found
+            room = subscription.room
+            self._subscribers -= room.leave(subscription)
+            if not room.members and self._rooms.get(room.watch) is room:
+                self._close(room)
 
-    @contextmanager
-    def place(self) -> Generator[None]:
-        """Hold a place, for a stream, a long poll or a worker, while the block runs. Raises HubFull."""
+    def _close(self, room: Room) -> None:
+        del self._rooms[room.watch]
+        for place in room.watch.places():
+            self._places[place].discard(room)
+            if not self._places[place]:
+                del self._places[place]
+
+    def take_place(self) -> None:
+        """Hold a place, for a stream, a long poll or a worker. Raises HubFull."""
         with self._lock:
             if self._places_held >= self.limit:
                 raise HubFull
             self._places_held += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._places_held -= 1
+
+    def leave_place(self) -> None:
+        """Let another one have the place."""
+        with self._lock:
+            self._places_held -= 1
 
     @contextmanager
     def subscribed(self, watch: Watch) -> Generator[Subscription]:
@@ -118,8 +128,8 @@ class Hub:
             self.unsubscribe(subscription)
 
     def take(self, subscription: Subscription, seconds: float) -> Batch:
-        """Return what came in, waiting at most this long for something."""
-        subscription.signal.wait(max(0.0, seconds))
+        """Return what came in, waiting at most this long for something, and `TICK` more."""
+        subscription.wait(seconds)
         with self._lock:
             return subscription.take(self._position)
 
@@ -182,7 +192,7 @@ class Hub:
         """
         with self._lock:
             self._draining = True
-            waiting = self._all()
+            waiting = list(self._all())
         pause = min(DRAIN_PAUSE, seconds / max(1, len(waiting)))
         began = time.monotonic()
         for number, subscription in enumerate(waiting, 1):
@@ -219,7 +229,8 @@ class Hub:
         self._go_on_from(self._past.newest())
         redis, keys = self._past.redis, self._past.keys
         history, live = HistoryFeed(redis, keys, self), LiveFeed(redis, keys, self)
-        self._threads = [self._thread("history", history.run), self._thread("live", live.run)]
+        feeds = {"history": history.run, "live": live.run, "clock": self._keep_time}
+        self._threads = [self._thread(name, run) for name, run in feeds.items()]
 
     def _thread(self, name: str, run: Callable[[], None]) -> threading.Thread:
         def guarded() -> None:
@@ -228,7 +239,7 @@ class Hub:
             finally:
                 # Ended by a fault of ours: let nobody wait for what will not come.
                 if not self._stop.is_set():
-                    log.critical("the hub's %s feed ended", name)
+                    log.critical("the hub's %s thread ended", name)
                     with self._lock:
                         self._close_all()
 
@@ -236,6 +247,16 @@ class Hub:
         thread = threading.Thread(target=guarded, name=f"hub-{name}", daemon=True)
         thread.start()
         return thread
+
+    def _keep_time(self) -> None:
+        """Wake who waited for long enough."""
+        while self.paused(TICK):
+            self.beat("clock")
+            now = time.monotonic()
+            with self._lock:
+                for subscription in self._all():
+                    if subscription.wakes_at <= now:
+                        subscription.call()
 
     # For the feeds
 
@@ -256,20 +277,20 @@ class Hub:
         with self._lock:
             for moment in moments:
                 self._remember(moment)
-                for subscription in self._interested(moment.entry):
-                    subscription.push(moment)
+                for room in self._interested(moment.entry):
+                    room.push(moment)
             self._position = Cursor(self._position.epoch, position)
             if not complete:
                 self._forget()
-                for subscription in self._all():
-                    subscription.drop()
+                for room in self._rooms.values():
+                    room.drop()
 
     def tell(self, live: Live) -> None:
         """Hand out a progress report or a log line."""
         with self._lock:
-            for subscription in self._interested(live):
-                if subscription.watch.live:
-                    subscription.tell(live)
+            for room in self._interested(live):
+                if room.watch.live:
+                    room.tell(live)
 
     def restart(self, reason: str) -> None:
         """Go on from the end of another history than the one followed so far. Raises RedisUnavailable."""
@@ -281,8 +302,8 @@ class Hub:
         with self._lock:
             self._position = position
             self._forget()
-            for subscription in self._all() if reason else ():
-                subscription.reset(Reset(reason, position))
+            for room in self._rooms.values() if reason else ():
+                room.reset(Reset(reason, position))
 
     def _remember(self, moment: Moment) -> None:
         self._ring.append(moment)
@@ -293,14 +314,12 @@ class Hub:
         self._ring.clear()
         self._ring_from = self._position.at
 
-    def _interested(self, subject: Subject) -> list[Subscription]:
-        candidates: Iterable[Subscription] = (
-            inbox for place in places_of(subject) for inbox in self._places.get(place, ())
-        )
-        return [inbox for inbox in candidates if inbox.watch.accepts(subject)]
+    def _interested(self, subject: Subject) -> list[Room]:
+        rooms = (room for place in places_of(subject) for room in self._places.get(place, ()))
+        return [room for room in rooms if room.watch.accepts(subject)]
 
-    def _all(self) -> set[Subscription]:
-        return {inbox for inboxes in self._places.values() for inbox in inboxes}
+    def _all(self) -> Iterator[Subscription]:
+        return (member for room in self._rooms.values() for member in room.members)
 
     def _close_all(self) -> None:
         for subscription in self._all():

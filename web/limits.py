@@ -47,20 +47,38 @@ class Share:
         self._held: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    @contextmanager
-    def taken(self, name: str) -> Generator[None]:
+    def taken(self, name: str) -> "Taken":
         """Hold one while the block runs. Raises TooManyListeners."""
+        return Taken(self, name)
+
+    def take(self, name: str) -> None:
+        """Hold one more. Raises TooManyListeners."""
         with self._lock:
             if self._held[name] >= self._most:
                 raise TooManyListeners(self._what, self._most)
             self._held[name] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._held[name] -= 1
-                if not self._held[name]:
-                    del self._held[name]
+
+    def give_back(self, name: str) -> None:
+        """Hold one less."""
+        with self._lock:
+            self._held[name] -= 1
+            if not self._held[name]:
+                del self._held[name]
+
+
+class Taken:
+    """One part of a share while a block runs; no generator, as each stream has one, and holds it for long."""
+
+    __slots__ = ("_name", "_share")
+
+    def __init__(self, share: Share, name: str) -> None:
+        self._share, self._name = share, name
+
+    def __enter__(self) -> None:
+        self._share.take(self._name)
+
+    def __exit__(self, *_: object) -> None:
+        self._share.give_back(self._name)
 
 
 class Gate:

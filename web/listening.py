@@ -1,32 +1,62 @@
-"""Waiting for a request: within what the process, the caller's token and its address may hold."""
+"""Waiting for a request: within what the process, the caller's token and its address may hold.
 
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+There is one of these for each stream, and it lasts as long: so they are small, and no generators.
+"""
+
+from contextlib import ExitStack
 
 from flask import request
 
 from .access import caller
 from .desk import Desk
-from .watch import Subscription, Watch
+from .rooms import Subscription
+from .watch import Watch
 
 
-@contextmanager
-def place(desk: Desk) -> Generator[None]:
-    """Hold a place among those who wait while the block runs, which may outlive the request.
+class Place:
+    """A place among those who wait, held while a block runs, which may outlive the request."""
 
-    Raises TooManyListeners, HubFull.
-    """
-    token = caller().credential.token
-    with ExitStack() as held:
-        held.enter_context(desk.addresses.taken(request.remote_addr or ""))
-        if token:
-            held.enter_context(desk.tokens.taken(token.id))
-        held.enter_context(desk.hub.place())
-        yield
+    __slots__ = ("_hub", "_shares")
+
+    def __init__(self, desk: Desk) -> None:
+        token = caller().credential.token
+        self._hub = desk.hub
+        self._shares = [desk.addresses.taken(request.remote_addr or "")]
+        self._shares += [desk.tokens.taken(token.id)] if token else []
+
+    def __enter__(self) -> None:
+        """Take the place. Raises TooManyListeners, HubFull."""
+        with ExitStack() as undo:
+            for share in self._shares:
+                undo.enter_context(share)
+            self._hub.take_place()
+            undo.pop_all()
+
+    def __exit__(self, *_: object) -> None:
+        self._hub.leave_place()
+        for share in self._shares:
+            share.__exit__()
 
 
-@contextmanager
-def listening(desk: Desk, watch: Watch) -> Generator[Subscription]:
-    """Hold a place and listen while the block runs. Raises TooManyListeners, HubFull, HubClosed, RedisUnavailable."""
-    with place(desk), desk.hub.subscribed(watch) as inbox:
-        yield inbox
+class Listening:
+    """A place, and an inbox for what happens, while a block runs; it may be ended twice."""
+
+    __slots__ = ("_desk", "_inbox", "_place", "_watch")
+
+    def __init__(self, desk: Desk, watch: Watch) -> None:
+        self._desk, self._watch, self._place = desk, watch, Place(desk)
+        self._inbox: Subscription | None = None
+
+    def __enter__(self) -> Subscription:
+        """Begin to listen. Raises TooManyListeners, HubFull, HubClosed, RedisUnavailable."""
+        with ExitStack() as undo:
+            undo.enter_context(self._place)
+            self._inbox = self._desk.hub.subscribe(self._watch)
+            undo.pop_all()
+        return self._inbox
+
+    def __exit__(self, *_: object) -> None:
+        inbox, self._inbox = self._inbox, None
+        if inbox:
+            self._desk.hub.unsubscribe(inbox)
+            self._place.__exit__()

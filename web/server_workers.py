@@ -6,6 +6,7 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
+import gevent
 from gunicorn.util import close_graceful
 from gunicorn.workers.ggevent import GeventWorker
 from gunicorn.workers.gthread import ThreadWorker
@@ -29,6 +30,7 @@ class StreamWorker(ProblemErrors, GeventWorker):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             super().patch()
+        gevent.config.track_greenlet_tree = False  # each would remember the stack that it was started from
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection."""

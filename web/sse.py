@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from ..jobs.errors import GhostlessError, RedisUnavailable, TaskNotFound
 from ..statemachine import FINAL
 from .cursors import ORIGIN, Cursor, EntryId
-from .frames import Moment, bookmark, frame, opening, retry
+from .frames import Moment, Moves, bookmark, frame, opening, retry
 from .hub import Hub
 from .past import Incomplete, Past, Snapshot, Story
 from .places import Places
-from .watch import Batch, Subscription, Watch
+from .rooms import Batch, Subscription
+from .watch import Watch
 
 HEARTBEAT = 15.0
 """Seconds between two signs of life; proxies cut a connection that is silent for a minute."""
@@ -59,7 +60,7 @@ class Stream:
         self._behind = False  # moves after the cursor must be read from Redis first
         self._reset: str | None = None
         self._states: dict[str, str | None] = dict.fromkeys(watch.tasks)
-        self._gone: set[str] = set()  # tasks that are not there any more, and whose end was not sent
+        self._gone: frozenset[str] = frozenset()  # tasks that are not there any more, and whose end was not sent
         self._doubt = False  # the tasks may be final without any further move to tell
 
     # Where it starts
@@ -156,7 +157,7 @@ class Stream:
         return min(left, AGAIN) if self._behind or self._doubt or self._all_final() else left
 
     def _told(self, batch: Batch) -> bytes:
-        live = b"".join(live.frame for live in batch.live)
+        live = b"".join([live.frame for live in batch.live])
         if batch.reset:
             self._restart(batch.reset.cursor)
             live += self._reset_block(batch.reset.reason)
@@ -164,21 +165,20 @@ class Stream:
             # What came in is read again from Redis, together with what was lost before it.
             self._behind = True
             return live
-        return live + self._sent(batch.moments, batch.position.at)
+        return live + self._sent(batch.moves, batch.position)
 
     def _restart(self, position: Cursor) -> None:
         self._cursor, self._behind, self._doubt = position, False, True
-        self._states, self._gone = dict.fromkeys(self._watch.tasks), set()
+        self._states, self._gone = dict.fromkeys(self._watch.tasks), frozenset()
 
-    def _sent(self, moments: Sequence[Moment], reached: EntryId) -> bytes:
+    def _sent(self, moves: Moves, reached: Cursor) -> bytes:
         """Return the events of those moves that are new to the client, and note how far it is."""
-        epoch, at = self._cursor.epoch, self._cursor.at
-        news = [moment for moment in moments if moment.at > at]
-        for moment in news:
+        news = moves.after(self._cursor.at)
+        for moment in news.moments if self._states else ():
             if moment.entry.task in self._states:
                 self._states[moment.entry.task] = moment.entry.to_state
-        self._cursor = Cursor(epoch, max(at, reached))
-        return b"".join(moment.frame(epoch) for moment in news)
+        self._cursor = self._cursor.or_later(reached)
+        return news.frame(self._cursor.epoch)
 
     # What it missed
 
@@ -203,8 +203,7 @@ class Stream:
             yield from self._moves_of_tasks()
         elif (recent := self._hub.recent(self._cursor)) is not None:
             wanted = [moment for moment in recent if self._watch.accepts(moment.entry)]
-            reached = recent[-1].at if recent else self._cursor.at
-            yield self._sent(wanted, reached)
+            yield self._caught_up(wanted, recent[-1].at if recent else self._cursor.at)
         else:
             yield from self._moves_of_all()
 
@@ -216,15 +215,18 @@ class Stream:
             self._doubt = True
         for moments in self._past.moves_of(snapshot.stories, self._cursor.at):
             wanted = [moment for moment in moments if self._watch.accepts(moment.entry)]
-            yield self._sent(wanted, moments[-1].at)
-        self._sent((), snapshot.newest.at)
+            yield self._caught_up(wanted, moments[-1].at)
+        self._cursor = self._cursor.or_later(snapshot.newest)
 
     def _moves_of_all(self) -> Iterator[bytes]:
         started = self._cursor
         for moments, reached in self._past.moves(self._watch, started.at):
-            yield self._sent(moments, reached)
+            yield self._caught_up(moments, reached)
         if doubt := self._past.look((), started).doubt(started):
             raise Incomplete(doubt)  # purged while it was replayed
+
+    def _caught_up(self, moments: Sequence[Moment], reached: EntryId) -> bytes:
+        return self._sent(Moves(moments), Cursor(self._cursor.epoch, reached))
 
     # Where it ends
 

@@ -9,9 +9,10 @@ from flask import Response
 from ..jobs.model import Task
 from .desk import Desk
 from .hub import HubClosed
-from .listening import listening
+from .listening import Listening
 from .models import WAIT_LIMIT
-from .watch import Subscription, Watch
+from .rooms import Subscription
+from .watch import Watch
 
 POLL_AFTER = 2
 """Seconds after which a client that does not wait may ask again, for a task that is not final."""
@@ -48,7 +49,7 @@ def wait_for_change(desk: Desk, task_id: str, known: Known | None, seconds: int)
     try:
         # Listen first, then look: what happens between the two is heard. A client that names no version waits for
         # another state, and progress does not wake it.
-        with listening(desk, Watch(frozenset({task_id}), live=known is not None)) as inbox:
+        with Listening(desk, Watch(frozenset({task_id}), live=known is not None)) as inbox:
             return _held(desk, task_id, inbox, known, deadline)
     except HubClosed:
         return desk.client.get(task_id)

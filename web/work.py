@@ -21,7 +21,7 @@ from ..jobs.values import InvalidValue, cut, cut_middle, to_json
 from ..statemachine import Event, Reason, State
 from .access import Scope, caller
 from .desk import desk
-from .listening import place
+from .listening import Place
 from .models import WaitQuery
 from .names import queue_name, task_id
 from .operations import Reply, operation
@@ -80,7 +80,7 @@ def claim(given_name: str, query: WaitQuery, body: ClaimBody) -> ResponseReturnV
         caller().confirm()  # he was let in before the wait
         return not peer.has_hung_up()
 
-    claimed = here.claiming.take(wish, wait or 0, place(here), is_there)
+    claimed = here.claiming.take(wish, wait or 0, Place(here), is_there)
     answer = _json_of(_shown(claimed, here.work.settings)) if claimed else Response(status=204)
     tell_wait(answer, wait)
     return answer

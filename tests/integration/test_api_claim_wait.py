@@ -169,7 +169,7 @@ def test_a_hundred_waiters_hold_no_connection(
     assert sum(line["id"] not in before for line in redis.client_list()) <= 3 + AT_ONCE
     # All others are those of Flask's own server and of this test's pool.
     ours = [thread.name for thread in threading.enumerate() if thread not in there]
-    assert ["claim-calls", "hub-history", "hub-live"] == sorted(
+    assert ["claim-calls", "hub-clock", "hub-history", "hub-live"] == sorted(
         name for name in ours if name.startswith(("hub-", "claim-"))
     )
     calls = claims_made(redis)

@@ -4,16 +4,20 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import requests
 from ghostless.jobs.client import Client
+from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.web.past import Past
-from web_tools import EventStream, Hand, Message, Served, opened, submitted, until
+from redis import Redis
+from web_tools import EventStream, Hand, Message, Served, gunicorn, opened, publish, submitted, until
 
 CLIENTS = 200
+MANY = 300
 TASKS = 20
 STEPS = 12
 LIFE = 1.5
@@ -104,3 +108,26 @@ def test_whoever_comes_when_sees_each_move_once(served: Served, client: Client, 
             followed, cursor, seen = visit.result()
             assert after(histories[followed], cursor) == seen
     assert STEPS + 3 == len(histories[tasks[0]])
+
+
+def test_many_clients_need_no_more_connections_to_redis_than_one_client(
+    client: Client, store: Store, settings: Settings, redis: Redis
+) -> None:
+    """One waits for moves and one hears progress, whatever the number of clients."""
+
+    def following() -> list[str]:
+        return sorted(one["cmd"] for one in redis.client_list() if one["cmd"] in ("subscribe", "xread"))
+
+    publish(store)
+    with (
+        gunicorn(settings.redis_url, constants={"serve.DRAIN": 0.1}, watchdog=False) as web,
+        ExitStack() as streams,
+    ):
+        crowd = [streams.enter_context(opened(f"{web.url}/api/events"))]
+        until(lambda: ["subscribe", "xread"] == following())
+        before = len(redis.client_list())
+        crowd += [streams.enter_context(opened(f"{web.url}/api/events")) for _ in range(MANY)]
+        task_id = submitted(client)
+        assert {task_id} == {stream.take("task")[0].data["id"] for stream in crowd}
+        until(lambda: ["subscribe", "xread"] == following())
+        assert before == len(redis.client_list())

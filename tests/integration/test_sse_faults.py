@@ -16,8 +16,9 @@ from ghostless.web import past as past_module
 from ghostless.web import sse
 from ghostless.web.cursors import ORIGIN
 from ghostless.web.desk import Desk
+from ghostless.web.rooms import PENDING_LIMIT
 from ghostless.web.sse import Stream
-from ghostless.web.watch import PENDING_LIMIT, Watch
+from ghostless.web.watch import Watch
 from redis import Redis
 from redis_server import RedisServer
 from web_tools import EventStream, Hand, Served, in_process, opened, publish, repeating, states, submitted, until
@@ -293,14 +294,14 @@ def test_a_damaged_task_is_told_and_not_waited_for(
     """Before the stream starts it is an error; in an open stream that must be read again it is a reset."""
     task_id = submitted(client)
     inbox = desk.hub.subscribe(Watch(frozenset({task_id})))
-    stream = Stream(desk.hub, desk.past, inbox.watch, inbox)
+    stream = Stream(desk.hub, desk.past, inbox.room.watch, inbox)
     assert stream.start(None)
     redis.hset(client.store.keys.task(task_id), mapping=damage)
     blocks = iter(stream)
     next(blocks)
     assert b'event: reset\ndata: {"reason":"damaged"}' in next(blocks)
     with pytest.raises(CorruptRecord):
-        Stream(desk.hub, desk.past, inbox.watch, inbox).start(None)
+        Stream(desk.hub, desk.past, inbox.room.watch, inbox).start(None)
 
 
 def test_a_purge_amid_a_replay_is_no_damage(
@@ -318,7 +319,7 @@ def test_a_purge_amid_a_replay_is_no_damage(
         return snapshot
 
     inbox = desk.hub.subscribe(Watch(frozenset({task_id, other})))
-    stream = Stream(desk.hub, desk.past, inbox.watch, inbox)
+    stream = Stream(desk.hub, desk.past, inbox.room.watch, inbox)
     assert stream.start(None)
     monkeypatch.setattr(desk.past, "look", look_and_lose)
     blocks = iter(stream)

@@ -132,7 +132,7 @@ def test_a_slow_client_is_told_too(
         until(lambda: hub.subscribers == 1)
         (inbox,) = hub._all()
         with hub._lock:  # nothing is taken meanwhile
-            inbox.drop()
+            inbox.room.drop()
             hand.run()
             purge(task_id)
         assert ["reset purged", "end"] == kinds(list(stream))

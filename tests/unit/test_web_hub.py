@@ -10,7 +10,8 @@ from ghostless.web.cursors import Cursor
 from ghostless.web.feeds import Feed
 from ghostless.web.frames import Live, Moment
 from ghostless.web.hub import Hub, HubClosed, HubFull
-from ghostless.web.watch import LOG_LIMIT, PENDING_LIMIT, Watch
+from ghostless.web.rooms import LOG_LIMIT, PENDING_LIMIT
+from ghostless.web.watch import Watch
 from web_tools import until
 
 
@@ -79,7 +80,7 @@ def test_each_listener_hears_what_it_asked_for_once(hub: Hub, watch: Watch, hear
         hub, move(1, "a"), move(2, "b", owner="ann"), move(3, "c", owner="ann", queue="gpu"), move(4, "d", type="video")
     )
     batch = hub.take(inbox, 0)
-    assert heard == [moment.at[0] - 100 for moment in batch.moments]
+    assert heard == [moment.at[0] - 100 for moment in batch.moves.moments]
     assert Cursor("e1", (104, 0)) == batch.position
 
 
@@ -101,11 +102,11 @@ def test_a_slow_listener_loses_its_queue_and_not_the_knowledge(hub: Hub) -> None
         say(hub, move(number))
     batch = hub.take(inbox, 0)
     assert batch.lost
-    assert () == batch.moments
+    assert () == batch.moves.moments
     say(hub, move(1000))
     batch = hub.take(inbox, 0)
     assert not batch.lost
-    assert [(1100, 0)] == [moment.at for moment in batch.moments]
+    assert [(1100, 0)] == [moment.at for moment in batch.moves.moments]
 
 
 def test_as_many_moves_as_the_queue_holds_are_kept(hub: Hub) -> None:
@@ -114,7 +115,7 @@ def test_as_many_moves_as_the_queue_holds_are_kept(hub: Hub) -> None:
     say(hub, *(move(number) for number in range(1, PENDING_LIMIT + 1)))
     batch = hub.take(inbox, 0)
     assert not batch.lost
-    assert PENDING_LIMIT == len(batch.moments)
+    assert PENDING_LIMIT == len(batch.moves.moments)
 
 
 def test_progress_is_coalesced_and_log_lines_are_bounded(hub: Hub) -> None:
@@ -160,7 +161,7 @@ def test_another_history_is_told_to_everybody_before_its_moves(hub: Hub) -> None
     batch = hub.take(inbox, 0)
     assert batch.reset is not None
     assert ("epoch", Cursor("e1", (100, 0))) == (batch.reset.reason, batch.reset.cursor)
-    assert [(150, 0)] == [moment.at for moment in batch.moments]
+    assert [(150, 0)] == [moment.at for moment in batch.moves.moments]
     assert hub.take(inbox, 0).reset is None
 
 
@@ -178,13 +179,16 @@ def test_nothing_is_left_of_a_listener_that_left(hub: Hub) -> None:
 def test_there_is_a_limit_to_listeners(hub: Hub) -> None:
     """One process serves so many and refuses the next, so that plain requests still get in."""
     hub.limit = 2
-    with hub.place():
-        with hub.place():
-            assert 2 == hub.places_held
-            with pytest.raises(HubFull), hub.place():
-                pass
-        with hub.place():
-            hub.subscribe(Watch())  # what listens for the process itself takes no place
+    hub.take_place()
+    hub.take_place()
+    assert 2 == hub.places_held
+    with pytest.raises(HubFull):
+        hub.take_place()
+    hub.leave_place()
+    hub.take_place()
+    hub.subscribe(Watch())  # what listens for the process itself takes no place
+    hub.leave_place()
+    hub.leave_place()
     assert 0 == hub.places_held
 
 
@@ -210,7 +214,7 @@ def test_a_draining_hub_ends_one_listener_after_the_other(hub: Hub) -> None:
     with pytest.raises(HubClosed):
         hub.subscribe(Watch())
     say(hub, move(1))
-    assert [1] == [len(hub.take(inbox, 0).moments) for inbox in inboxes if not inbox.closed][:1]
+    assert [1] == [len(hub.take(inbox, 0).moves.moments) for inbox in inboxes if not inbox.closed][:1]
     draining.join(5)
     assert all(inbox.closed for inbox in inboxes)
     assert not hub.alive
@@ -245,7 +249,7 @@ def test_what_was_removed_unread_is_looked_for_in_redis(hub: Hub) -> None:
     say(hub, move(1))
     hub.publish([move(5)], (105, 0), complete=False)
     batch = hub.take(inbox, 0)
-    assert (True, ()) == (batch.lost, batch.moments)
+    assert (True, ()) == (batch.lost, batch.moves.moments)
     assert hub.recent(Cursor("e1", (101, 0))) is None
     assert [] == hub.recent(Cursor("e1", (105, 0)))
 
@@ -267,7 +271,8 @@ def test_many_first_listeners_start_the_feeds_once(hub: Hub) -> None:
     for thread in threads:
         thread.join()
     assert 20 == hub.subscribers
-    assert 2 == len(hub._threads)
+    assert {"hub-history", "hub-live", "hub-clock"} == {thread.name for thread in hub._threads}
+    assert 3 == len(hub._threads)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

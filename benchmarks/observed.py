@@ -1,12 +1,14 @@
 """What Redis was asked and how long that took: round trips, Redis' own time, slow commands."""
 
+import os
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
+import psutil
 from redis import Redis
 from redis.connection import AbstractConnection
 
@@ -23,7 +25,7 @@ class Trips:
 @contextmanager
 def counted_trips() -> Generator[Trips]:
     """Count what every connection of this process sends."""
-    trips, send = Trips(), AbstractConnection.send_packed_command
+    trips, send = Trips(), cast("Callable[..., None]", AbstractConnection.send_packed_command)
 
     def counted(connection: AbstractConnection, *arguments: Any, **options: Any) -> None:
         trips.number += 1
@@ -38,6 +40,21 @@ def costs(redis: Redis, calls: Iterable[Callable[[], object]]) -> tuple[float, f
     redis.config_resetstat()
     elapsed = median(map(timed, calls))
     return elapsed, redis.info("commandstats")["cmdstat_evalsha"]["usec_per_call"]
+
+
+@contextmanager
+def on_one_cpu(*servers: Redis) -> Generator[None]:
+    """Run this process and these servers on one CPU: where each of them runs would differ more than what they do."""
+    pids = [os.getpid(), *(server.info("server")["process_id"] for server in servers)]
+    everyone = [psutil.Process(pid) for pid in pids]
+    before = everyone[0].cpu_affinity()
+    try:
+        for process in everyone:
+            process.cpu_affinity(before[:1])
+        yield
+    finally:
+        for process in everyone:
+            process.cpu_affinity(before)
 
 
 class SlowCommands:

@@ -22,8 +22,8 @@ from ..jobs.watchdog import Watchdog
 from ..statemachine import State
 from .audit import examine, patrol
 from .backlog import purge, release
-from .crowd import OWNER, TYPES, Crowd, Hand, submission
-from .observed import costs, counted_trips
+from .crowd import OWNER, QUEUE, TYPES, Crowd, Hand, submission
+from .observed import costs, counted_trips, on_one_cpu
 from .scripts import private_redis, timed
 
 STORED, QUEUED = 1_000_000, 200_000
@@ -33,7 +33,9 @@ ROUNDS, TASKS = 21, 100
 """Rounds in which calls are measured, and calls in each."""
 
 FILTERS: Mapping[str, Filter] = {
+    "all": Filter(),
     "by state": Filter(state=State.SUCCESS),
+    "PENDING of a queue": Filter(state=State.PENDING, queue=QUEUE),
     "by type, one in two": Filter(state=State.SUCCESS, type=TYPES[1]),
     "by type, none": Filter(type="bench.none"),
     "by owner": Filter(owner=OWNER),
@@ -101,7 +103,9 @@ def main(stored: int, queued: int) -> None:
         seconds = timed(lambda: Crowd(many).grow(stored, queued)) / 1e6
         memory = many.redis.info("memory")["used_memory"] / 2**30
         print(f"{stored:,} tasks, {queued:,} of them in a queue, take {memory:.1f} GiB ({seconds:.0f} s to fill)")
-        Console(width=120).print(compare(few, many), look(looks(Client(many.settings, many.redis))))
+        with on_one_cpu(few.redis, many.redis):
+            Console(width=120).print(compare(few, many))
+        Console(width=120).print(look(looks(Client(many.settings, many.redis))))
         release(many, min(DUE_AT_ONCE, stored // 100))
         patrol(many)
         examine(many)

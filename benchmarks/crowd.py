@@ -101,17 +101,16 @@ class Hand:
 
 
 class Crowd:
-    """Fills a database: of what does not wait for a worker nine in ten succeeded, the others wait for their time."""
+    """Fills a database: of what does not wait for a worker ten in eleven succeeded, the others wait for their time."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.redis, self.keys = store, store.redis, store.keys
         self.size = 0
-        owners = [OWNER, *[""] * 9]
-        self._waiting = [self._submitted(f"w{at}", owner, TYPES[0]) for at, owner in enumerate(owners)]
         # Each owner has tasks of both types.
-        kinds = [(owner, kind) for kind in TYPES for owner in owners]
+        kinds = [(owner, kind) for owner in (OWNER, *[""] * 9) for kind in TYPES]
+        self._waiting = [self._submitted(f"w{at}", owner, kind) for at, (owner, kind) in enumerate(kinds)]
         over = [self._ended(f"e{at}", owner, kind) for at, (owner, kind) in enumerate(kinds)]
-        self._others = [*over[:9], self._submitted("s0", "", TYPES[0], LATER), *over[9:]]
+        self._others = [*over, *(self._submitted(f"s{at}", "", TYPES[0], LATER) for at in range(2))]
 
     def grow(self, number: int, queued: int) -> None:
         """Add so many tasks, `queued` of which wait in the queue; the times of both kinds cover the last hour."""

@@ -5,24 +5,32 @@ opens, without a socket, and prints the time to the answer; then the longest com
 """
 
 import sys
+from statistics import median
 
 from flask.testing import FlaskClient
-from redis import Redis
 from rich.console import Console
 from rich.table import Table
 
 from ..app import create_app
 from ..jobs.client import Client
 from ..jobs.connection import connect
+from .copies import QUEUE, TYPES, Crowd
+from .observed import SlowCommands
 from .scripts import private_redis, timed
-from .sweep import fill, row
 
 TASKS, ROUNDS = 200_000, 20
 PLACES = (
     *("/api/stats", "/api/queues", "/api/types", "/api/workers", "/api/schedules", "/api/tasks?limit=500"),
-    *("/api/tasks?state=PENDING", "/api/tasks?queue=bench0", "/api/tasks?type=bench.noop", "/api/tasks?owner=nobody"),
-    *("/api/tasks/t1", "/api/tasks/t1/explain", "/api/tasks/t1/history"),
+    *(
+        "/api/tasks?state=PENDING",
+        f"/api/tasks?queue={QUEUE}",
+        f"/api/tasks?type={TYPES[0]}",
+        "/api/tasks?owner=nobody",
+    ),
+    *("/api/tasks/c1", "/api/tasks/c1/explain", "/api/tasks/c1/history"),
 )
+SLOW = 1_000
+"""Microseconds from which on a command is told."""
 
 
 def look(web: FlaskClient, place: str) -> None:
@@ -30,26 +38,19 @@ def look(web: FlaskClient, place: str) -> None:
     assert web.get(place).status_code == 200
 
 
-def longest(redis: Redis) -> str:
-    """Return the longest command since the last reset, and how long it took."""
-    slow = max(redis.slowlog_get(10_000), key=lambda entry: entry["duration"], default=None)
-    return f"{slow['duration'] / 1000:.1f} {bytes(slow['command']).split()[0].decode()}" if slow else "under 1"
-
-
 def main() -> int:
     """Fill, look, print."""
     tasks = int(sys.argv[1]) if len(sys.argv) > 1 else TASKS
     with private_redis() as settings:
         client = Client(settings, connect(settings))
-        redis = client.store.redis
-        fill(client.store, range(tasks))
-        web = create_app(client=client).test_client()
-        redis.config_set("slowlog-log-slower-than", 1_000)
-        table = Table(f"{tasks:,} tasks", "median ms", "spread ms", "longest command, ms")
+        Crowd(client.store).grow(tasks, tasks // 5)
+        web, slow = create_app(client=client).test_client(), SlowCommands(client.store.redis)
+        table = Table(f"{tasks:,} tasks", "median ms", "spread ms", "longest command")
         for place in PLACES:
-            redis.slowlog_reset()
-            times = [timed(lambda place=place: look(web, place)) for _ in range(ROUNDS)]
-            table.add_row(*row(place, times), longest(redis))
+            slow.watch(SLOW)
+            times = [timed(lambda place=place: look(web, place)) / 1000 for _ in range(ROUNDS)]
+            spread = f"{min(times):.2f} - {max(times):.2f}"
+            table.add_row(place, f"{median(times):.2f}", spread, *slow.longest(1))
         Console().print(table)
     return 0
 

@@ -1,6 +1,6 @@
 """What users of the product import.
 
-What talks to Redis is loaded when it is first asked for: handlers need none of it.
+What talks to Redis, and what reads a handler's signature, is loaded when it is first asked for: both take long.
 """
 
 from importlib import import_module
@@ -30,7 +30,6 @@ from .errors import (
     UnknownTaskType,
 )
 from .model import Entry
-from .registry import task
 from .settings import Settings
 from .subscriptions import on
 from .values import InvalidValue
@@ -38,6 +37,7 @@ from .values import InvalidValue
 if TYPE_CHECKING:
     from .client import Client
     from .listing import Filter
+    from .registry import task
     from .submission import Request
 
 __all__ = [
@@ -73,7 +73,7 @@ __all__ = [
     "task",
 ]
 
-_LOADED_LATER = {"Client": ".client", "Filter": ".listing", "Request": ".submission"}
+_LOADED_LATER = {"Client": ".client", "Filter": ".listing", "Request": ".submission", "task": ".registry"}
 
 
 def __getattr__(name: str) -> Any:

@@ -16,11 +16,10 @@ from .values import text_fault
 PAGE_LIMIT = 500
 """Most tasks on one page of a listing."""
 
-SCAN_LIMIT = 750
-"""Records that one page looks at where no index answers all of its filter; the next pages go on from there."""
-
-SCAN_TOGETHER = 250
-"""Records of those that one round trip looks at."""
+SCANS = (250, 500)
+"""Records that one page looks at where no index answers all of its filter, in one round trip each; the second only when
+the first did not fill the page. The next page goes on from there.
+"""
 
 _FILTERED = ("state", "type", "queue", "owner")
 
@@ -77,23 +76,20 @@ def page_of(reads: Reads, wanted: Filter, limit: int, cursor: str | None) -> Pag
         raise InvalidTask([Fault("limit", f"expected 1 to {PAGE_LIMIT}, got {limit}")])
     if wanted.owner is not None and (wrong := text_fault(wanted.owner, OWNER_LIMIT)):
         raise InvalidTask([Fault("owner", wrong)])
-    below = None if cursor is None else _read_cursor(cursor)
+    reached = None if cursor is None else _read_cursor(cursor)
     indices = wanted.indices(reads)
-    together = SCAN_TOGETHER if wanted.needs_records else limit + 1
-    found: list[Task | Damaged] = []
-    for _ in range(0, SCAN_LIMIT, together):
-        places = reads.listed(indices, below, together)
-        room = limit - len(found)
-        fitting = _fitting(reads, wanted, places)[:room]
-        # A task can have left the state since its place in the index was read.
-        found += filter(wanted.accepts, reads.tasks([place.task_id for place in fitting]))
-        reached = fitting[-1] if len(fitting) == room else places[-1] if places else below
-        if len(places) < together and (not places or reached == places[-1]):
-            return Page(tuple(found), None)
-        below = reached
-        if len(found) == limit:
+    found, is_last = list[Position](), False
+    for together in SCANS if wanted.needs_records else (limit + 1,):
+        places = reads.listed(indices, reached, together)
+        found += _fitting(reads, wanted, places)[: limit - len(found)]
+        is_full = len(found) == limit
+        reached = found[-1] if is_full else places[-1] if places else reached
+        is_last = len(places) < together and (not places or reached == places[-1])
+        if is_full or is_last:
             break
-    return Page(tuple(found), _cursor(below))
+    # A task can have left the state since its place in the index was read.
+    tasks = filter(wanted.accepts, reads.tasks([place.task_id for place in found]))
+    return Page(tuple(tasks), None if is_last else _cursor(reached))
 
 
 def _fitting(reads: Reads, wanted: Filter, places: list[Position]) -> list[Position]:

@@ -19,7 +19,7 @@ allow_eviction_option = click.option(
 def check_fitness(session: Session, settings: Settings, *, waits: bool = False) -> None:
     """Log what is not well about the server. Raises UnfitRedis; RedisUnavailable, unless the verb waits for Redis."""
     try:
-        for finding in require_fit(session.client.store.redis, allow_eviction=settings.allow_eviction):
+        for finding in require_fit(session.redis, allow_eviction=settings.allow_eviction):
             log.warning("Redis: %s", finding)
     except RedisUnavailable as error:
         if not waits:

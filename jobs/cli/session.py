@@ -9,9 +9,11 @@ from functools import cached_property, update_wrapper
 from typing import Concatenate, ParamSpec, TypeVar
 
 import click
+from redis import Redis
 from redis.exceptions import RedisError
 
-from ..client import Client
+from ... import jobs
+from ..connection import connect
 from ..errors import InvalidSetting
 from ..settings import Settings
 from .lazy import Failed
@@ -40,11 +42,16 @@ class Session:
             raise InvalidSetting(option, error.expected, error.got) from error
 
     @cached_property
-    def client(self) -> Client:
-        """The client, made when a verb first needs it."""
+    def client(self) -> "jobs.Client":
+        """The client, made when a verb first needs it, and loaded then: a worker starts without it."""
+        return jobs.Client(self.settings(), self.redis)
+
+    @cached_property
+    def redis(self) -> Redis:
+        """The connection, made when a verb first needs it."""
         settings = self.settings()
         try:
-            return Client(settings)
+            return connect(settings)
         except ValueError as error:  # redis-py's word on a port, a database or an option it cannot read
             name = "--redis-url" if self.given.get("redis_url") else "GHOSTLESS_REDIS_URL"
             raise InvalidSetting(name, f"an address of a Redis ({error})", settings.redis_url) from error

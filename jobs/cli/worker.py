@@ -11,6 +11,7 @@ from ..errors import RedisUnavailable
 from ..horse_process import HorseBroken
 from ..pool import BEGUN, places, run_pool
 from ..registered import unique_name
+from ..scripts import translated
 from ..settings import WAYS_TO_START
 from ..tether import stop_with_parent, tell_parent
 from ..worker import Worker
@@ -95,7 +96,8 @@ def worker(
     name = name or unique_name()
     log_to_stderr(name if parent else "")
     if parent:  # which looked at the server; what changed since then must not keep its workers from coming back
-        session.client.reads.ping()
+        with translated():
+            session.redis.ping()
     else:
         check_fitness(session, settings)  # at the start an outage is told at once, later it is waited for
     if number or gpus is not None:

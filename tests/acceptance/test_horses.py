@@ -231,6 +231,7 @@ def test_setup_and_teardown_once_each(
 ) -> None:
     """With --preload a horse sets up its types before any task; a retired one has torn down what it set up.
 
+    It imports its modules and sets up once, whatever number of tasks it runs.
     The worker's events tell each replacement and why. Unless told to fork, horses are spawned.
     """
     how = ("--horse", "fork") if how_started == "fork" else ()
@@ -248,6 +249,8 @@ def test_setup_and_teardown_once_each(
     served = [done.index(("setup fine", pid)) < done.index(("teardown fine", pid)) for pid in dict.fromkeys(pids)]
     assert served == [True, True, True]
     assert len(done) == len(set(done))
+    importers = [note["pid"] for note in notes("import")]
+    assert len(importers) == len(set(importers))
 
 
 # Replacing

@@ -64,8 +64,7 @@ def test_what_is_rare_is_found_page_by_page(
 ) -> None:
     """A page looks at so many records and no more; who finds few on it, or none, goes on with its Link."""
     publish(store, "work", "rare")
-    monkeypatch.setattr(listing, "SCAN_LIMIT", 40)
-    monkeypatch.setattr(listing, "SCAN_TOGETHER", 20)
+    monkeypatch.setattr(listing, "SCANS", (15, 25))
     rare = [submitted(client, type="rare")]
     for _ in range(200):
         submitted(client)

@@ -1,17 +1,14 @@
 """`GET /metrics`: the ledger, the states, the queues and the watchdog, as Prometheus reads them."""
 
-from typing import Any
-
-import pytest
 import requests
 from flask.testing import FlaskClient
+from ghostless.benchmarks.observed import counted_trips
 from ghostless.jobs.client import Client
 from ghostless.jobs.groups import BEGINNING
 from ghostless.jobs.messages import Claim
 from ghostless.jobs.store import Store
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
-from redis.connection import AbstractConnection
 from scripts.seeding import submission
 from web_tools import Hand, Served, opened, submitted
 
@@ -63,28 +60,19 @@ def test_a_task_that_vanished_is_missing(web: FlaskClient, client: Client, redis
     assert 1 == numbers(web)["ghostless_tasks_missing"]
 
 
-def test_the_cost_does_not_follow_the_queues(
-    web: FlaskClient, store: Store, redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cost_does_not_follow_the_queues(web: FlaskClient, store: Store, redis: Redis) -> None:
     """Twenty queues, each with a parked type, take as many round trips as one."""
-    trips: list[int] = []
-    ask = AbstractConnection.send_packed_command
-
-    def counted(connection: AbstractConnection, *arguments: Any, **options: Any) -> None:
-        trips[-1] += 1
-        ask(connection, *arguments, **options)
-
+    numbers_of_trips: list[int] = []
     for number in range(20):
         store.submit(submission(f"t{number}", queue=f"q{number}"))
         store.claim(Claim.new("w", [f"q{number}"], ["another"]))
-        with monkeypatch.context() as patch:
-            patch.setattr(AbstractConnection, "send_packed_command", counted)
-            trips.append(0)
+        with counted_trips() as trips:
             found = numbers(web)
+        numbers_of_trips.append(trips.number)
     assert 1 == found["ghostless_queue_parked/q19"]
     assert found["ghostless_queue_oldest_pending_seconds/q19"] < 60
-    assert trips[0] > 0
-    assert trips[1] == trips[-1]
+    assert numbers_of_trips[0] > 0
+    assert numbers_of_trips[1] == numbers_of_trips[-1]
 
 
 def test_workers_and_listeners_are_counted(web: FlaskClient, client: Client, redis: Redis) -> None:

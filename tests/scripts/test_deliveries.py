@@ -3,10 +3,10 @@
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from audit import audit
+from ghostless.benchmarks.observed import counted_trips
 from ghostless.jobs import deliveries as module
 from ghostless.jobs.callbacks import plan, wanted
 from ghostless.jobs.client import Client
@@ -290,20 +290,6 @@ def test_a_place_that_was_lost_is_found_again_by_asking(stage: Scene, client: Cl
     assert 1 == len(take(deliveries))
 
 
-class Counted:
-    """A connection's pipelines and commands, counted."""
-
-    def __init__(self, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.round_trips = 0
-        send = redis.connection_pool.connection_class.send_packed_command
-
-        def count(*arguments: Any, **options: Any) -> Any:
-            self.round_trips += 1
-            return send(*arguments, **options)
-
-        monkeypatch.setattr(redis.connection_pool.connection_class, "send_packed_command", count)
-
-
 def planned_often(client: Client, number: int) -> None:
     """Let a task end so many times, as one that an operator retries again and again."""
     [entry] = [listed.delivery.entry for listed in client.deliveries_of("example-com0")]
@@ -311,7 +297,7 @@ def planned_often(client: Client, number: int) -> None:
         client.deliveries.plan(replace(entry, id=f"{entry.at}-{each + 10}"))
 
 
-def test_deliveries_are_read_together(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deliveries_are_read_together(redis: Redis) -> None:
     """However many a task has, they take the same few round trips, and so does the look for stranded ones."""
     stage = scene(redis)
     client = Client(SETTINGS, redis)
@@ -319,11 +305,11 @@ def test_deliveries_are_read_together(redis: Redis, monkeypatch: pytest.MonkeyPa
     end(stage, client)
     planned_often(client, 40)
     redis.delete(stage.keys.due_deliveries("example.com"))
-    deliveries, counted = client.deliveries, Counted(redis, monkeypatch)
-    assert 40 == len(deliveries.of_task("example-com0"))
-    assert 2 == counted.round_trips
-    assert 40 == len(deliveries.stranded("example-com0", repairs=False))
-    assert 5 == counted.round_trips
+    with counted_trips() as trips:
+        assert 40 == len(client.deliveries.of_task("example-com0"))
+        assert 2 == trips.number
+        assert 40 == len(client.deliveries.stranded("example-com0", repairs=False))
+        assert 5 == trips.number
 
 
 def test_the_oldest_make_room(stage: Scene, client: Client, deliveries: Deliveries) -> None:

@@ -1,0 +1,120 @@
+"""What things cost beside a million stored tasks: `python -m ghostless.benchmarks.size [--stored N] [--queued N]`.
+
+Starts two servers of its own, one with a thousand tasks and one with all of them, and compares in turn what a task's
+calls cost on each. On the large one then: a round of a watchdog with nothing due, pages of listings with their round
+trips, many tasks due at once beside a busy worker, the doctor, and a purge. A million tasks take 2 GB of memory and
+some minutes.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from ..jobs.client import Client
+from ..jobs.connection import connect
+from ..jobs.listing import Filter
+from ..jobs.store import Store
+from ..jobs.watchdog import Watchdog
+from ..statemachine import State
+from .audit import examine, patrol
+from .backlog import purge, release
+from .copies import OWNER, QUEUE, TYPES, Crowd, Hand, submission
+from .observed import costs, counted_trips, on_one_cpu
+from .scripts import private_redis, timed
+
+STORED, QUEUED = 1_000_000, 200_000
+FEW, FEW_QUEUED = 1_000, 200
+DUE_AT_ONCE, PURGED_AT_ONCE = 10_000, 100_000
+ROUNDS, TASKS = 21, 100
+"""Rounds in which calls are measured, and calls in each."""
+
+FILTERS: Mapping[str, Filter] = {
+    "all": Filter(),
+    "by state": Filter(state=State.SUCCESS),
+    "PENDING of a queue": Filter(state=State.PENDING, queue=QUEUE),
+    "by type, one in two": Filter(state=State.SUCCESS, type=TYPES[1]),
+    "by type, none": Filter(type="bench.none"),
+    "by owner": Filter(owner=OWNER),
+    "by state, type and owner": Filter(state=State.SUCCESS, type=TYPES[1], owner=OWNER),
+    "by state, type and owner, none": Filter(state=State.FAILED, type=TYPES[1], owner=OWNER),
+}
+
+
+def calls_of_tasks(store: Store, number: int) -> Iterator[tuple[str, list[Callable[[], object]]]]:
+    """Yield what a task goes through, with the calls to be timed; as many tasks come as go."""
+    hands = [Hand(store) for _ in range(TASKS)]
+    tasks = [submission(f"n{number}-{index}", kind=TYPES[index % 2]) for index in range(2 * TASKS)]
+    yield "submit", [lambda task=task: store.submit(task) for task in tasks]
+    yield "claim", [hand.claim for hand in hands]
+    yield "finish + claim", [hands[0].finish_and_claim] * TASKS
+    yield "finish", [hand.finish for hand in hands]
+
+
+def compare(few: Store, many: Store) -> Table:
+    """Return what the calls of a task cost with few tasks stored and with many, by wall and in Redis."""
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for number in range(ROUNDS):
+        pairs = zip(calls_of_tasks(few, number), calls_of_tasks(many, number), strict=True)
+        for (verb, at_few), (_, at_many) in pairs:
+            found.setdefault(verb, []).append((*costs(few.redis, at_few), *costs(many.redis, at_many)))
+    table = Table("verb, median µs", "few", "many", "many / few", "in Redis, few", "many", "many / few")
+    for verb, rounds in found.items():
+        elapsed, kept, elapsed_many, kept_many = map(median, zip(*rounds, strict=True))
+        table.add_row(
+            *(verb, f"{elapsed:.0f}", f"{elapsed_many:.0f}", f"{elapsed_many / elapsed:.2f}"),
+            *(f"{kept:.0f}", f"{kept_many:.0f}", f"{kept_many / kept:.2f}"),
+        )
+    return table
+
+
+def look(calls: Mapping[str, Callable[[], object]]) -> Table:
+    """Return how many round trips each of these calls takes, and how long."""
+    table = Table("look", "round trips", "median ms", "spread ms")
+    for name, call in calls.items():
+        call()
+        with counted_trips() as trips:
+            call()
+        times = [timed(call) / 1000 for _ in range(ROUNDS)]
+        table.add_row(name, str(trips.number), f"{median(times):.2f}", f"{min(times):.2f} - {max(times):.2f}")
+    return table
+
+
+def looks(client: Client) -> dict[str, Callable[[], object]]:
+    """Return what is looked at with nothing due, by name."""
+    pages = {
+        f"page of 50, {name}": lambda wanted=wanted: client.list(wanted, limit=50) for name, wanted in FILTERS.items()
+    }
+    watchdog = Watchdog(client.store)
+    return {"bare PING": client.store.redis.ping, "a watchdog's round": watchdog.sweep_all, **pages}
+
+
+def main(stored: int, queued: int) -> None:
+    """Fill, measure, print."""
+    with ExitStack() as stack:
+        few, many = (
+            Store(connect(settings), settings)
+            for settings in (stack.enter_context(private_redis()), stack.enter_context(private_redis()))
+        )
+        Crowd(few).grow(FEW, FEW_QUEUED)
+        seconds = timed(lambda: Crowd(many).grow(stored, queued)) / 1e6
+        memory = many.redis.info("memory")["used_memory"] / 2**30
+        print(f"{stored:,} tasks, {queued:,} of them in a queue, take {memory:.1f} GiB ({seconds:.0f} s to fill)")
+        with on_one_cpu(few.redis, many.redis):
+            Console(width=120).print(compare(few, many))
+        Console(width=120).print(look(looks(Client(many.settings, many.redis))))
+        release(many, min(DUE_AT_ONCE, stored // 100))
+        patrol(many)
+        examine(many)
+        purge(many, min(PURGED_AT_ONCE, stored // 10))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stored", type=int, default=STORED)
+    parser.add_argument("--queued", type=int, default=QUEUED)
+    chosen = parser.parse_args()
+    main(chosen.stored, chosen.queued)

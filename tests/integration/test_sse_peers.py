@@ -29,7 +29,7 @@ from web_tools import EventStream, Hand, Served, gunicorn, in_process, opened, p
 
 from .test_owners_view import sign_of_life
 
-STOPPED = 60.0 if os.environ.get("GHOSTLESS_SLOW_MINUTE") else 8.0
+STOPPED = 60.0 if os.environ.get("GHOSTLESS_SLOW_MINUTE") else 5.0
 """Seconds that a client stands still: a minute when there is time for it."""
 
 HEARTBEAT = 1.0

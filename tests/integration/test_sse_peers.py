@@ -194,7 +194,7 @@ def test_a_dead_client_is_gone_within_two_signs_of_life(
             vanish(dead_too)
             for _ in range(2):
                 sign_of_life(alive)
-            until(lambda: not is_held(process, dead) and not is_held(process, dead_too), HEARTBEAT / 2)
+            until(lambda: not is_held(process, dead) and not is_held(process, dead_too), HEARTBEAT * 3 / 4)
             assert is_held(process, alive)
 
 

@@ -1,6 +1,5 @@
 """One wish for many tasks: which are meant, what is to be done to them, and how far it is, as values."""
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from ..statemachine import ACTIONS, STORED, TABLE, Event, Reason, State
 from . import bounds
 from .errors import CorruptRecord, Fault, InvalidBulkAction
 from .names import ID, KEY_LIMIT, MESSAGE_LIMIT, NAME, OWNER_LIMIT
-from .values import cut, shown, text_fault
+from .values import cut, digest, mismatch, shown, text_fault
 
 LIMIT: Final = bounds.Count(100_000)
 """Of the tasks that a bulk action acts on."""
@@ -82,8 +81,8 @@ class BulkFilter:
         yield "filter", "" if is_narrow or self.all else "narrows nothing down: give `all` if every task is meant"
         is_possible = self.state is None or self.state in movable(action)
         yield "filter.state", "" if is_possible else f"{action} moves tasks in {', '.join(movable(action))} only"
-        yield "filter.type", _name_fault(self.type)
-        yield "filter.queue", _name_fault(self.queue)
+        yield "filter.type", "" if self.type is None else mismatch(self.type, NAME)
+        yield "filter.queue", "" if self.queue is None else mismatch(self.queue, NAME)
         yield "filter.owner", "" if self.owner is None else text_fault(self.owner, OWNER_LIMIT)
         yield "filter.after", "" if self.after is None else bounds.fault(self.after, bounds.MOMENT)
         yield "filter.before", "" if self.before is None else bounds.fault(self.before, bounds.MOMENT)
@@ -262,20 +261,14 @@ def _told(text: str) -> dict[str, str]:
     return {"id": task_id, "answer": answer, "state": state}
 
 
-def _name_fault(name: str | None) -> str:
-    is_name = name is None or NAME.fullmatch(name)
-    return "" if is_name else f"expected text matching {NAME.pattern}, got {shown(name)}"
-
-
 def _ids_fault(ids: Sequence[str]) -> str:
     if len(ids) > IDS_MOST:
         return f"expected at most {IDS_MOST} ids, got {len(ids)}"
-    wrong = next((one for one in ids if not ID.fullmatch(one)), None)
-    return "" if wrong is None else f"expected text matching {ID.pattern}, got {shown(wrong)}"
+    return next((fault for one in ids if (fault := mismatch(one, ID))), "")
 
 
 def _digest(*parts: object) -> str:
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+    return digest(json.dumps(parts))
 
 
 def _milliseconds(seconds: float) -> int:

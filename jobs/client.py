@@ -14,7 +14,15 @@ from .circumstances import Circumstances, circumstances
 from .connection import connect
 from .deliveries import Deliveries, Listed
 from .diary import WorkerEvent, worker_events
-from .errors import Fault, GhostlessError, IllegalMove, InvalidTask, QueueNotFound, TaskConflict
+from .errors import (
+    Fault,
+    GhostlessError,
+    IdempotencyKeyReused,
+    IllegalMove,
+    InvalidTask,
+    QueueNotFound,
+    TaskConflict,
+)
 from .explanation import Explanation, explain
 from .fleet import Member, members
 from .groups import Groups
@@ -24,6 +32,7 @@ from .model import Entry, Task
 from .names import MESSAGE_LIMIT
 from .reads import Reads
 from .schedules import Schedules
+from .scripts import translated
 from .settings import Settings
 from .store import Store
 from .submission import Request
@@ -188,15 +197,22 @@ class Client:
         """Return what is told to a task's callback, the oldest first. Raises TaskNotFound, CorruptRecord."""
         found = self.deliveries.of_task(task_id)
         if not found:
-            self.reads.task(task_id)
+            self._demand(task_id)
         return found
 
     def log(self, task_id: str) -> list[str]:
         """Return the last lines that a task's handler printed or logged, oldest first. Raises TaskNotFound."""
         lines = self.reads.log(task_id)
         if not lines:
-            self.reads.task(task_id)
+            self._demand(task_id)
         return lines
+
+    def _demand(self, task_id: str) -> None:
+        """Raise TaskNotFound when there is no such task."""
+        with translated():
+            is_there = self.store.redis.exists(self.store.keys.task(task_id))
+        if not is_there:
+            raise self.reads.not_found(task_id)
 
     def counts(self) -> dict[State, int]:
         """Return how many tasks are in each state."""
@@ -254,10 +270,9 @@ def _accepted(submission: Submission, answer: Answer) -> Submitted:
     if answer.word == "unserved":
         raise InvalidTask([Fault("callback_url", UNSERVED)])
     if answer.word in ("conflict", "purged"):
-        by_key = answer.task_id != submission.task_id
-        raise TaskConflict(
-            answer.task_id, submission.idempotency_key if by_key else None, is_purged=answer.word == "purged"
-        )
+        by_key, is_purged = answer.task_id != submission.task_id, answer.word == "purged"
+        kind = IdempotencyKeyReused if by_key and not is_purged else TaskConflict
+        raise kind(answer.task_id, submission.idempotency_key if by_key else None, is_purged=is_purged)
     return Submitted(answer.task_id, State(answer.state), answer.word == "moved")
 
 

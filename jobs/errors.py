@@ -64,15 +64,20 @@ class CorruptRecord(GhostlessError):
 class TaskNotFound(GhostlessError):
     """No task has this id."""
 
-    def __init__(self, task_id: str, purged_at: int | None = None, state: str = "", archive: str = "") -> None:
-        """`purged_at` is ms since 1970, `state` the one it ended in, `archive` the name of the file that has it."""
-        self.task_id, self.purged_at, self.state, self.archive = task_id, purged_at, state, archive
-        super().__init__(f"no task has the id {task_id!r}" + (f": {self._fate()}" if purged_at is not None else ""))
+    def __init__(self, task_id: str, fate: str = "") -> None:
+        self.task_id = task_id
+        super().__init__(f"no task has the id {task_id!r}{fate}")
 
-    def _fate(self) -> str:
-        when = datetime.fromtimestamp((self.purged_at or 0) / 1000, UTC).isoformat(" ", "seconds")
-        where = f"; it is archived in {self.archive}" if self.archive else ""
-        return f"it ended in {self.state}, its retention ended and it was purged at {when}{where}"
+
+class TaskPurged(TaskNotFound):
+    """No task has this id any more: its retention ended."""
+
+    def __init__(self, task_id: str, purged_at: int, state: str = "", archive: str = "") -> None:
+        """`purged_at` is ms since 1970, `state` the one it ended in, `archive` the name of the file that has it."""
+        self.purged_at, self.state, self.archive = purged_at, state, archive
+        when = datetime.fromtimestamp(purged_at / 1000, UTC).isoformat(" ", "seconds")
+        where = f"; it is archived in {archive}" if archive else ""
+        super().__init__(task_id, f": it ended in {state}, its retention ended and it was purged at {when}{where}")
 
 
 class ArchiveUnusable(GhostlessError):
@@ -217,6 +222,10 @@ class TaskConflict(GhostlessError):
         what = f"idempotency key {idempotency_key!r}" if idempotency_key else f"id {task_id!r}"
         whose = f"a task that was purged ({task_id})" if is_purged else f"another task ({task_id})"
         super().__init__(f"the {what} belongs to {whose}; nothing was stored")
+
+
+class IdempotencyKeyReused(TaskConflict):
+    """The idempotency key belongs to another request, whose task is there."""
 
 
 class TooLarge(GhostlessError):

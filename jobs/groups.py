@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 from .errors import CorruptRecord, GroupNotFound
 from .keys import BEAT, Keys
 from .model import Entry
+from .names import ENTRY_ID
 from .scripts import Scripts, milliseconds, translated
 from .settings import Settings
 from .values import cut_middle, shown
@@ -53,7 +54,7 @@ class Parked:
             parked = _JSON.validate_json(text)
         except ValidationError as error:
             raise CorruptRecord(f"a parked entry: {' '.join(str(error).split())}") from error
-        if not _ENTRY_ID.fullmatch(parked.entry.id):
+        if not ENTRY_ID.fullmatch(parked.entry.id):
             raise CorruptRecord(f"a parked entry: expected the id of an entry, got {shown(parked.entry.id)}")
         return parked
 
@@ -64,7 +65,6 @@ class Parked:
 
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _JSON = TypeAdapter(Parked)
-_ENTRY_ID = re.compile(r"[0-9]{1,16}-[0-9]{1,16}")
 
 
 class Replayed(NamedTuple):

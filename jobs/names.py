@@ -9,6 +9,9 @@ ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """What a queue, a task type or a worker may be called."""
 
+ENTRY_ID: Final = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
+"""What the id of a history entry may be: ms and a sequence number, of as many digits as always fit into 64 bits."""
+
 OWNER_LIMIT: Final = 64
 """Most bytes of an owner's name, which is any printable text."""
 

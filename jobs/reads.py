@@ -3,7 +3,6 @@
 import heapq
 import json
 import logging
-import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +11,16 @@ from typing import Any, cast
 from redis import Redis
 
 from ..statemachine import FINAL, RUNNING, STORED, State
-from .errors import CorruptRecord, TaskNotFound
+from .errors import CorruptRecord, TaskNotFound, TaskPurged
 from .keys import Keys, parking
 from .model import Entry, Task
+from .names import ENTRY_ID
 from .scripts import milliseconds, moment, translated
 
 log = logging.getLogger("ghostless")
 
 BULKY = ("params", "metadata", "depends_on", "result", "error")
 COUNTERS = ("submitted", "purged", "lost", "archived", "stale_writes")
-_ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +303,7 @@ def _published(name: str, text: str) -> Mapping[str, Any] | None:
 
 def _not_found(task_id: str, tombstone: str | None) -> TaskNotFound:
     state, when, archive, *_ = [*(tombstone or "").split(" "), "", ""]
-    return TaskNotFound(task_id, int(when), state, archive) if when.isdecimal() else TaskNotFound(task_id)
+    return TaskPurged(task_id, int(when), state, archive) if when.isdecimal() else TaskNotFound(task_id)
 
 
 def entry_ids(name: str, stored: Mapping[str, str]) -> list[str]:
@@ -313,7 +312,7 @@ def entry_ids(name: str, stored: Mapping[str, str]) -> list[str]:
         ids = [stored[f"h{index}"] for index in range(1, int(stored.get("entries", 0)) + 1)]
     except (KeyError, ValueError) as error:
         raise CorruptRecord(f"{name}: {type(error).__name__} {error}") from error
-    broken = [entry_id for entry_id in ids if not _ENTRY_ID.fullmatch(entry_id)]
+    broken = [entry_id for entry_id in ids if not ENTRY_ID.fullmatch(entry_id)]
     if broken:
         raise CorruptRecord(f"{name}: no ids of history entries: {', '.join(broken)}")
     return ids

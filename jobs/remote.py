@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final, cast
 
 from pydantic import TypeAdapter, ValidationError
 from redis.client import Pipeline
@@ -138,37 +138,35 @@ class RemoteWorkers:
     def _note(self, worker: str, change: Change, types: Sequence[str] = ()) -> None:
         """Note a worker, a new one only when it claims tasks of some types."""
 
-        def noted(pipeline: Pipeline) -> None:
-            there, now = self._look(pipeline, worker, types)
-            pipeline.multi()
-            if there or types:
-                self._write(pipeline, worker, change(there or RemoteRecord(now, now), now), now)
-
+        name = self._keys.http_worker(worker)
         try:
             with translated():
+                now = self._look(worker, types)
+
+                def noted(pipeline: Pipeline) -> None:
+                    there = RemoteRecord.from_json(cast("str | None", pipeline.get(name)))
+                    pipeline.multi()
+                    if there or types:
+                        self._write(pipeline, worker, change(there or RemoteRecord(now, now), now), now)
+
                 # One record of all its claims: done anew when another process, or thread, notes the worker meanwhile.
-                self._redis.transaction(noted, self._keys.http_worker(worker))
+                self._redis.transaction(noted, name)
         except (WorkerNameTaken, TypeNotPublished):
             raise
         except GhostlessError as error:
             log.warning("the worker %s is not listed for now: %s", worker, error)
 
-    def _look(self, watching: Any, worker: str, types: Sequence[str]) -> tuple[RemoteRecord | None, int]:
-        text = watching.get(self._keys.http_worker(worker))
-        if types:
-            self._check(worker, types)
-        return RemoteRecord.from_json(text), milliseconds(watching.time())
-
-    def _check(self, worker: str, types: Sequence[str]) -> None:
-        """Raise WorkerNameTaken and TypeNotPublished for a claim that may not be."""
+    def _look(self, worker: str, types: Sequence[str]) -> int:
+        """Return the time in ms. Raises WorkerNameTaken and TypeNotPublished for a claim that may not be."""
         with self._redis.pipeline(transaction=False) as pipeline:
-            pipeline.hmget(self._keys.rq_worker(worker), "birth", "death")
-            pipeline.hmget(self._keys.types, types)
-            (birth, death), published = pipeline.execute()
-        if birth and not death:
-            raise WorkerNameTaken(worker)
-        if unknown := [name for name, kind in zip(types, published, strict=True) if kind is None]:
-            raise TypeNotPublished(unknown)
+            pipeline.time()
+            if types:
+                pipeline.hmget(self._keys.rq_worker(worker), "birth", "death")
+                pipeline.hmget(self._keys.types, types)
+            time, *found = pipeline.execute()
+        if found:
+            _check(worker, types, *found)
+        return milliseconds(time)
 
     def _write(self, pipeline: Pipeline, worker: str, record: RemoteRecord, now: int) -> None:
         forget_at = record.until + KNOWN_LEASES * self._lease
@@ -176,3 +174,11 @@ class RemoteWorkers:
         pipeline.zadd(self._keys.http_workers, {worker: forget_at})
         pipeline.expire(self._keys.http_workers, INDEX_KEPT_FOR)
         pipeline.set(self._keys.http_worker(worker), record.to_json(), px=max(1, forget_at - now))
+
+
+def _check(worker: str, types: Sequence[str], life: Sequence[str | None], published: Sequence[str | None]) -> None:
+    birth, death = life
+    if birth and not death:
+        raise WorkerNameTaken(worker)
+    if unknown := [name for name, kind in zip(types, published, strict=True) if kind is None]:
+        raise TypeNotPublished(unknown)

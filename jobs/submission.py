@@ -1,6 +1,5 @@
 """What a person may ask for when submitting, checked whole before anything is stored."""
 
-import hashlib
 import json
 import os
 import re
@@ -17,7 +16,7 @@ from .errors import Fault, InvalidTask
 from .messages import Submission
 from .names import ID, KEY_LIMIT, NAME, OWNER_LIMIT
 from .receivers import Network
-from .values import InvalidValue, shown, text_fault, to_json
+from .values import InvalidValue, digest, mismatch, shown, text_fault, to_json
 
 MOST_DEPENDENCIES = 100
 """Tasks that one task may depend on."""
@@ -87,15 +86,14 @@ class Request:
         if not self.idempotency_key or not self.confined:
             return self.idempotency_key or ""
         # A digest, so that an owner's name and a key of any length make one that is no other pair's.
-        whose = json.dumps([self.owner, self.idempotency_key])
-        return f"owner:{hashlib.blake2b(whose.encode(), digest_size=16).hexdigest()}"
+        return f"owner:{digest(json.dumps([self.owner, self.idempotency_key]))}"
 
     def _faults(self) -> list[tuple[str, str]]:
         return [
-            ("type", _not_matching(self.type, NAME)),
+            ("type", mismatch(self.type, NAME)),
             ("params", "" if _is_object(self.params) else f"expected an object, got {shown(self.params)}"),
-            ("id", _not_matching(self.id, ID, optional=True)),
-            ("queue", _not_matching(self.queue, NAME, optional=True)),
+            ("id", _not_matching(self.id, ID)),
+            ("queue", _not_matching(self.queue, NAME)),
             ("owner", _not_text(self.owner, OWNER_LIMIT)),
             ("idempotency_key", _not_text(self.idempotency_key, KEY_LIMIT)),
             ("delay", _outside(self.delay, bounds.WAIT)),
@@ -112,7 +110,7 @@ class Request:
             return f"expected a list of at most {MOST_DEPENDENCIES} ids of tasks, got {shown(ids)}"
         if self.id is not None and self.id in ids:
             return "a task cannot depend on itself"
-        return next((fault for one in cast("Sequence[object]", ids) if (fault := _not_matching(one, ID))), "")
+        return next((fault for one in cast("Sequence[object]", ids) if (fault := mismatch(one, ID))), "")
 
     def _run_at_fault(self) -> str:
         if self.run_at is not None and self.delay is not None:
@@ -160,20 +158,15 @@ def _json(what: str, value: object) -> str:
 def _fingerprint(task_type: str, params_json: str, depends_on: Sequence[str], callback_url: str | None) -> str:
     wanted = [task_type, json.loads(params_json), *([sorted(depends_on)] if depends_on else [])]
     wanted += [{"callback_url": callback_url}] if callback_url else []
-    same_order = json.dumps(wanted, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(same_order.encode(), digest_size=16).hexdigest()
+    return digest(json.dumps(wanted, sort_keys=True, separators=(",", ":")))
 
 
 def _is_object(value: object) -> bool:
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in cast("Mapping[Any, Any]", value))
 
 
-def _not_matching(value: object, pattern: re.Pattern[str], *, optional: bool = False) -> str:
-    if value is None and optional:
-        return ""
-    if isinstance(value, str) and pattern.fullmatch(value):
-        return ""
-    return f"expected text matching {pattern.pattern}, got {shown(value)}"
+def _not_matching(value: object, pattern: re.Pattern[str]) -> str:
+    return "" if value is None else mismatch(value, pattern)
 
 
 def _not_text(value: object, longest: int) -> str:

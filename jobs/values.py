@@ -1,7 +1,9 @@
-"""What may leave a handler: strict JSON within its limit, and texts cut to theirs."""
+"""What may leave a handler: strict JSON within its limit, and texts cut to theirs. And what a text must be."""
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, cast
 
@@ -110,6 +112,18 @@ def text_fault(value: object, limit: int) -> str:
     if is_text(value, limit) and cast(str, value).isprintable():
         return ""
     return f"expected 1 to {limit} bytes of printable text, got {shown(value)}"
+
+
+def mismatch(value: object, pattern: re.Pattern[str]) -> str:
+    """Return what is wrong with a text that must match a pattern; "" for nothing."""
+    if isinstance(value, str) and pattern.fullmatch(value):
+        return ""
+    return f"expected text matching {pattern.pattern}, got {shown(value)}"
+
+
+def digest(text: str) -> str:
+    """Return a short text, 32 hex digits, that stands for a longer one and no other."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _is_unicode(text: str) -> bool:

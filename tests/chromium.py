@@ -42,8 +42,11 @@ def binary() -> str | None:
 
 
 @contextmanager
-def chromium(profile: Path) -> Iterator[Browser]:
-    """Run a browser with this empty folder as its profile; whatever happens, all its processes are ended."""
+def chromium(profile: Path) -> Iterator[str]:
+    """Run a browser with this empty folder as its profile; yield the address at which it takes orders.
+
+    Whatever happens, all its processes are ended.
+    """
     process = subprocess.Popen(
         [binary() or "chromium", *FLAGS, f"--user-data-dir={profile}", "about:blank"],
         stdin=subprocess.DEVNULL,
@@ -53,15 +56,20 @@ def chromium(profile: Path) -> Iterator[Browser]:
         preexec_fn=die_with_the_tests,
     )
     try:
-        # Playwright would start the browser itself, but tells nobody its process id.
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.connect_over_cdp(f"http://127.0.0.1:{_port(profile)}")
-            yield browser
-            browser.close()
+        yield f"http://127.0.0.1:{_port(profile)}"
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=10)
+
+
+@contextmanager
+def driven(address: str) -> Iterator[Browser]:
+    """Give orders to a browser. Playwright would start one itself, but tells nobody its process id."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.connect_over_cdp(address)
+        yield browser
+        browser.close()
 
 
 def open_empty(page: Page, origin: str) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,16 +112,18 @@ class Fleet:
     def end(self) -> list[str]:
         """End every process and return what outlived it, in words."""
         families = [child for process in self.processes for child in _family(process.pid)]
-        for process in self.processes:
-            if process.poll() is None:
+        for patience in (1, 15):  # at the second SIGTERM nobody drains any more
+            running = [process for process in self.processes if process.poll() is None]
+            for process in running:
                 process.send_signal(signal.SIGCONT)
                 process.terminate()
+            give_up_at = time.monotonic() + patience
+            for process in running:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=max(0, give_up_at - time.monotonic()))
         for process in self.processes:
-            try:
-                process.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.kill()
+            process.wait()
         _, alive = psutil.wait_procs(families, timeout=5)
         for left in alive:
             left.kill()

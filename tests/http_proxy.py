@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 BAD_GATEWAY = "502 Bad Gateway"
 
 UNAUTHORIZED = (
-    b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/problem+json\r\nContent-Length: 14\r\n"
-    b'Connection: close\r\n\r\n{"status":401}'
+    b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/problem+json\r\nContent-Length: 50\r\n"
+    b'Connection: close\r\n\r\n{"type":"urn:ghostless:unauthorized","status":401}'
 )
 
 EVENTS = re.compile(r"/api/(?:events|tasks/[^/?]+/events)(?:\?|$)")

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -147,16 +148,17 @@ def gunicorn(
     constants: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
+    first: str = "",
     **options: Any,
 ) -> Iterator[Served]:
     """Serve the way an installation does, in processes of its own; `limit` is a shell's command before it.
 
     `constants` like {"sse.HEARTBEAT": 1} let a test's clocks run faster; `options` are those of `serve`. What it logs
-    goes to `log`, if given.
+    goes to `log`, if given. `first` is Python that it runs before, in which a test breaks something.
     """
     port = port or free_port()
     environment = os.environ | {"GHOSTLESS_REDIS_URL": redis_url} | (environment or {})
-    command = [*serving("127.0.0.1", port, workers), json.dumps(constants or {}), json.dumps(options)]
+    command = [*serving("127.0.0.1", port, workers, first), json.dumps(constants or {}), json.dumps(options)]
     with log.open("w") if log else nullcontext() as errors:
         process = subprocess.Popen(["sh", "-c", f'{limit}; exec "$@"', "sh", *command], env=environment, stderr=errors)
     try:
@@ -167,9 +169,9 @@ def gunicorn(
         end(process)
 
 
-def serving(host: str, port: int, workers: int = 1) -> list[str]:
+def serving(host: str, port: int, workers: int = 1, first: str = "") -> list[str]:
     """Return the command that serves, but for its last two arguments: constants and options as JSON."""
-    return [sys.executable, "-c", SERVE, host, str(port), str(workers)]
+    return [sys.executable, "-c", first + SERVE, host, str(port), str(workers)]
 
 
 def answers(port: int) -> bool:
@@ -196,9 +198,9 @@ def everything(connection: socket.socket) -> bytes:
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """End a server with its workers, whatever state they are in."""
+    """End a server with its workers at once, whatever state they are in."""
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children()] if process.poll() is None else []
-    process.terminate()
+    process.send_signal(signal.SIGINT)  # SIGTERM would wait for streams whose clients left without a word
     try:
         process.wait(timeout=15)
     except subprocess.TimeoutExpired:

@@ -3,14 +3,15 @@
 import re
 from dataclasses import dataclass
 
+from ..jobs.names import ENTRY_ID
+
 EntryId = tuple[int, int]
 """The id of a history entry, comparable: milliseconds and a sequence number."""
 
 ORIGIN: EntryId = (0, 0)
 """Before every entry."""
 
-_CURSOR = re.compile(r"([0-9A-Za-z]{1,32})\.([0-9]{1,20})-([0-9]{1,20})")
-_LARGEST = 2**64 - 1
+_CURSOR = re.compile(rf"([0-9A-Za-z]{{1,32}})\.{ENTRY_ID.pattern}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,7 @@ class Cursor:
     def parse(cls, text: str) -> "Cursor | None":
         """Read what a client sent; None when it is no cursor."""
         match = _CURSOR.fullmatch(text)
-        if match is None or max(int(match[2]), int(match[3])) > _LARGEST:
-            return None
-        return cls(match[1], (int(match[2]), int(match[3])))
+        return None if match is None else cls(match[1], (int(match[2]), int(match[3])))
 
     def or_later(self, other: "Cursor") -> "Cursor":
         """Return the other place when it lies behind this one, in the same history."""

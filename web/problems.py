@@ -17,6 +17,7 @@ from ..jobs.errors import (
     DeliveryNotFound,
     Fault,
     GhostlessError,
+    IdempotencyKeyReused,
     IllegalMove,
     InvalidBulkAction,
     InvalidParams,
@@ -28,6 +29,7 @@ from ..jobs.errors import (
     StaleAttempt,
     TaskConflict,
     TaskNotFound,
+    TaskPurged,
     TooLarge,
     TooManyBulkActions,
     TypeNotPublished,
@@ -58,7 +60,10 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """How one class of error is told. `detail` stands where the error's own text names what is nobody's business."""
+    """How one class of error is told. `detail` stands where the error's own text names what is nobody's business.
+
+    `{}` in it is the error.
+    """
 
     kind: Kind
     members: Callable[[Any], Members] = field(default=lambda _error: {})
@@ -70,6 +75,11 @@ def _faults(error: InvalidTask) -> Members:
     return {
         "errors": [{"pointer": pointer(*fault.field.split(".")), "detail": fault.message} for fault in error.faults]
     }
+
+
+def _fate(error: TaskPurged) -> Members:
+    told = {"task": error.task_id, "purged_at": error.purged_at, "state": error.state, "archive": error.archive}
+    return {name: value for name, value in told.items() if value != ""}
 
 
 _RULES: Mapping[type[GhostlessError], _Rule] = {
@@ -88,9 +98,16 @@ _RULES: Mapping[type[GhostlessError], _Rule] = {
         lambda error: {"errors": [{"pointer": pointer(error.what), "detail": f"at most {error.limit} bytes"}]},
     ),
     TaskNotFound: _Rule(Kind.TASK_NOT_FOUND, lambda error: {"task": error.task_id}),
+    TaskPurged: _Rule(Kind.TASK_PURGED, _fate),
     DeliveryNotFound: _Rule(Kind.DELIVERY_NOT_FOUND, lambda error: {"task": error.task_id}),
     QueueNotFound: _Rule(Kind.QUEUE_NOT_FOUND, lambda error: {"near": list(error.near)}),
     TaskConflict: _Rule(Kind.TASK_CONFLICT, lambda error: {"task": error.task_id}),
+    IdempotencyKeyReused: _Rule(
+        Kind.IDEMPOTENCY_KEY_REUSED,
+        lambda error: {"task": error.task_id},
+        # Without the key itself: one of a caller that is bound to an owner is kept under another name.
+        "the Idempotency-Key belongs to another request, of task {.task_id}; nothing was stored",
+    ),
     IllegalMove: _Rule(
         Kind.ILLEGAL_MOVE,
         lambda error: {"task": error.task_id, "state": error.state, "event": error.event},
@@ -136,9 +153,14 @@ def problem(kind: Kind, detail: str, members: Members | None = None) -> Response
     return _answer(kind.label, kind.status, kind.title, detail, members)
 
 
+def document(label: str, status: int, title: str, detail: str) -> dict[str, Any]:
+    """Return what every problem says."""
+    return {"type": f"urn:ghostless:{label}", "title": title, "status": status, "detail": detail}
+
+
 def _answer(label: str, status: int, title: str, detail: str, members: Members | None = None) -> Response:
-    document: dict[str, Any] = {"type": f"urn:ghostless:{label}", "title": title, "status": status, "detail": detail}
-    response = Response(json.dumps(document | dict(members or {})), status, content_type=PROBLEM)
+    told = document(label, status, title, detail) | dict(members or {})
+    response = Response(json.dumps(told), status, content_type=PROBLEM)
     if status in (429, 503):
         response.headers["Retry-After"] = str(RETRY_AFTER)
     if status == 401:
@@ -186,16 +208,7 @@ def of_error(error: GhostlessError) -> Response:
         return _unforeseen(error)
     if rule.logged:
         log.error("%s", error)
-    if isinstance(error, TaskNotFound) and error.purged_at is not None:
-        told = {"task": error.task_id, "purged_at": error.purged_at, "state": error.state, "archive": error.archive}
-        members = {name: value for name, value in told.items() if value != ""}
-        return problem(Kind.TASK_PURGED, str(error), members)
-    if isinstance(error, TaskConflict) and error.idempotency_key and not error.is_purged:
-        members = {"task": error.task_id}
-        # Without the key itself: one of a caller that is bound to an owner is kept under another name.
-        detail = f"the Idempotency-Key belongs to another request, of task {error.task_id}; nothing was stored"
-        return problem(Kind.IDEMPOTENCY_KEY_REUSED, detail, members)
-    return problem(rule.kind, rule.detail or str(error), rule.members(error))
+    return problem(rule.kind, rule.detail.format(error) or str(error), rule.members(error))
 
 
 def _of_http(error: HTTPException) -> BaseResponse:

@@ -17,7 +17,7 @@ routes = Blueprint("sessions", __name__, url_prefix="/api")
 
 
 @routes.post("/stream-tokens")
-@operation(Scope.READ, body=StreamTokenBody, answers={200: StreamTokenView})
+@operation(Scope.READ, body=StreamTokenBody, answers={200: StreamTokenView}, problems=(404,))
 def stream_token(body: StreamTokenBody) -> ResponseReturnValue:
     """Return a token that is good for one stream and the tasks in it, for some minutes; asked again, a fresh one.
 

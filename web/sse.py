@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..jobs.errors import GhostlessError, RedisUnavailable, TaskNotFound
+from ..jobs.errors import GhostlessError, RedisUnavailable, TaskNotFound, TaskPurged
 from ..statemachine import FINAL
 from .cursors import ORIGIN, Cursor, EntryId
 from .frames import Moment, Moves, bookmark, frame, opening, retry
@@ -94,7 +94,7 @@ class Stream:
         """Raise TaskNotFound for an id that never was, and when there is nothing left but what was purged."""
         reasons = [self._past.why_missing(task_id) for task_id in snapshot.missing]
         for reason in reasons:
-            if reason.purged_at is None or not snapshot.stories:
+            if not isinstance(reason, TaskPurged) or not snapshot.stories:
                 raise reason
 
     def _start_from(self, cursor: Cursor | None, snapshot: Snapshot) -> bool:

@@ -73,6 +73,7 @@ def _of_caller(wish: Request) -> Request:
     query=ListQuery,
     headers=("If-None-Match",),
     answers={200: Reply(TaskList, ("ETag", "Link")), 304: UNCHANGED},
+    problems=(404,),
 )
 def listing(query: ListQuery) -> ResponseReturnValue:
     """Return one page of tasks, the latest change first, with the cursor of the next page and of a stream."""

@@ -22,14 +22,21 @@ from redis import Redis
 from web_tools import Hand, Served, in_process, publish
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for the tests of a file."""
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the one browser of all tests takes orders."""
     if chromium.binary() is None:
         if os.environ.get("CI"):
             pytest.fail(chromium.HOW_TO_GET_IT, pytrace=False)
         pytest.skip(chromium.HOW_TO_GET_IT)
-    with chromium.chromium(tmp_path_factory.mktemp("profile")) as browser:
+    with chromium.chromium(tmp_path_factory.mktemp("profile")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser(address: str) -> Iterator[Browser]:
+    """The browser, driven by the tests of a file."""
+    with chromium.driven(address) as browser:
         yield browser
 
 

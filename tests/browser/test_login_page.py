@@ -81,6 +81,9 @@ def test_a_page_does_not_need_to_know_who_asks(page: Page, served: Served, clien
             route.fulfill(status=200, content_type="text/html", body="<h1>")
 
     client.submit("work", id="t")
+    page.add_init_script(
+        "const timeout = AbortSignal.timeout; AbortSignal.timeout = (ms) => timeout.call(AbortSignal, ms / 10)"
+    )
     page.route("**/api/session", answer)
     page.goto(f"{served.url}/tasks/t")
     expect(page.locator("#state")).to_have_text("PENDING", timeout=15_000)

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, Route, expect
 from web_tools import Hand, Served
 
 BROKEN = {"type": "urn:ghostless:internal", "title": "Internal error", "status": 500, "detail": "it broke here"}
+BUSY = {"type": "urn:ghostless:busy", "title": "Busy", "status": 503, "detail": "come later"}
 PURGED = {"type": "urn:ghostless:task-purged", "title": "Purged", "status": 410, "detail": "its retention ended"}
 
 
@@ -57,6 +58,30 @@ def test_a_proxys_page_is_not_the_servers_word(page: Page, served: Served, clien
     page.unroute("**/api/tasks/t")
     expect(page.locator("#fault")).to_be_hidden(timeout=20_000)
     assert f"{served.url}/tasks/t" == page.url
+
+
+def test_a_server_that_asks_for_rest_gets_it(page: Page, served: Served, client: Client) -> None:
+    """What could not be read is read again when the server said, and no sooner."""
+    asked: list[Route] = []
+
+    def refuse_for_a_while(route: Route) -> None:
+        asked.append(route)
+        route.fulfill(
+            status=503, headers={"Retry-After": "40"}, content_type="application/problem+json", body=json.dumps(BUSY)
+        )
+
+    page.clock.install()
+    page.route("**/api/tasks/t/artifacts", refuse_for_a_while)
+    client.submit("work", id="t")
+    with page.expect_response("**/api/tasks/t/artifacts"):
+        page.goto(f"{served.url}/tasks/t")
+    page.clock.run_for(10_500)  # for so long the call itself is patient
+    expect(page.locator("#fault")).to_have_text("come later")
+    assert 2 == len(asked)
+    page.clock.run_for(39_000)
+    assert 2 == len(asked)
+    with page.expect_request("**/api/tasks/t/artifacts"):
+        page.clock.run_for(2_000)
 
 
 def test_the_explanation_does_not_grow_old(page: Page, served: Served, client: Client) -> None:
@@ -120,7 +145,9 @@ def test_a_page_that_cannot_start_says_so(page: Page, served: Served, client: Cl
     client.submit("work", id="t")
     page.route("**/static/history.js", lambda route: route.abort())
     page.goto(f"{served.url}/tasks/t")
-    expect(page.locator("#unloaded")).to_be_visible(timeout=15_000)
+    expect(page.locator("#unloaded")).to_be_hidden()  # for a while it may still come
+    page.evaluate("for (const one of document.getAnimations()) one.finish()")
+    expect(page.locator("#unloaded")).to_be_visible()
 
 
 def test_asking_is_told_and_keeps_the_focus(page: Page, served: Served, client: Client) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from faults import callback_operations, listener_operations
+from faults import callback_operations, http_operations, listener_operations
 from faults import step_scenes as before
 from faults.step_scenes import end, params_of
 from faults.steps import ANY, NEVER, Operation
@@ -338,4 +338,5 @@ OPERATIONS = (
     ),
     *listener_operations.OPERATIONS,
     *callback_operations.OPERATIONS,
+    *http_operations.OPERATIONS,
 )

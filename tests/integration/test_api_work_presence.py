@@ -15,7 +15,7 @@ from ghostless.jobs.remote import RemoteWorkers
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from helpers import eventually, expect
-from redis import Redis
+from redis import BlockingConnectionPool, Redis
 from web_tools import publish, submitted
 
 CLAIM = "/api/queues/work/claim"
@@ -63,6 +63,15 @@ def test_a_worker_over_http_is_listed_and_explained(web: FlaskClient, client: Cl
     assert "far serves none" in client.explain(other).evidence
     assert {"work", "elsewhere"} == set((seen(client) or worker).queues)
     assert [] == audit(redis, client.store.keys, [task_id, other])
+
+
+def test_a_claim_is_noted_on_one_connection(client: Client, settings: Settings, store: Store) -> None:
+    """So that those who ask Redis at a time need no more connections than they are."""
+    publish(store)
+    pool = BlockingConnectionPool.from_url(settings.redis_url, decode_responses=True, max_connections=1, timeout=0)
+    with Redis(connection_pool=pool) as single:
+        RemoteWorkers(Store(single, settings)).listens("far", "work", ("work",), 0)
+    assert seen(client)
 
 
 def test_who_waits_longer_than_a_lease_is_no_silent_one(quick: Client) -> None:

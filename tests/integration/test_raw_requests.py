@@ -2,8 +2,8 @@
 
 import json
 import re
+import select
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -74,25 +74,24 @@ def problem(said: bytes) -> dict[str, Any]:
 
 
 def test_a_body_that_drips_is_given_up(web: Served, redis: Redis) -> None:
-    """408 after the time for the whole body, however steadily a byte comes; the connection ends, nothing is stored."""
+    """408 before the whole body is there, however steadily a byte comes; the connection ends, and nothing is stored."""
     with connected(web) as connection:
         connection.sendall(f"{SUBMIT}Content-Length: 1000\r\n\r\n".encode())
-        begun_at = time.monotonic()
-        said = b""
-        while not said and time.monotonic() - begun_at < 10:
+        dripped = 0
+        while not readable(connection):
             connection.sendall(b" ")
-            connection.settimeout(0.1)
-            try:
-                said = connection.recv(65536)
-            except TimeoutError:
-                continue
-        connection.settimeout(20)
-        said += everything(connection)
+            dripped += 1
+        said = everything(connection)
+    assert 1 < dripped < 1000
     assert [408] == statuses(said)
     assert "urn:ghostless:too-slow" == problem(said)["type"]
     assert b"connection: close" in said.lower()
-    assert 0.9 < time.monotonic() - begun_at < 9
     assert not redis.exists("ghostless:ledger")
+
+
+def readable(connection: socket.socket) -> bool:
+    """Tell whether the server said something, or hung up, within a tenth of a second."""
+    return bool(select.select([connection], [], [], 0.1)[0])
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 1000", "Transfer-Encoding: chunked"])
@@ -104,12 +103,11 @@ def test_a_body_that_never_comes_is_given_up(web: Served, framing: str) -> None:
 
 
 def test_slow_clients_keep_nobody_from_being_served(web: Served) -> None:
-    """Two hundred that drip headers and bodies are open, and a request is answered at once."""
+    """Two hundred have begun a request, and another one is answered before any of them is given up."""
     with ThreadPoolExecutor(20) as pool:
         held = list(pool.map(lambda _: half_a_request(web), range(200)))
-        begun_at = time.monotonic()
-        assert answers(urlsplit(web.url).port or 0)
-        assert time.monotonic() - begun_at < 3
+    assert answers(urlsplit(web.url).port or 0)
+    assert ([], [], []) == select.select(held, [], [], 0)
     for connection in held:
         connection.close()
 
@@ -126,12 +124,11 @@ def test_headers_that_drip_are_given_up(web: Served) -> None:
     """A connection whose request is not there within some seconds is closed, however steadily it comes."""
     with connected(web) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nX-")
-        begun_at = time.monotonic()
-        with suppress(OSError):
-            while time.monotonic() - begun_at < 15:
-                connection.sendall(b"a")
-                time.sleep(0.1)
-    assert time.monotonic() - begun_at < 12
+        dripped = 0
+        while not readable(connection):
+            connection.sendall(b"a")
+            dripped += 1
+    assert 1 < dripped < 1000
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import pytest
-from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
-from redis import Redis
+from redis_server import RedisServer
 from web_tools import Served, answers, everything, gunicorn, publish, repeating
 
 THREADS = 6
@@ -19,12 +18,18 @@ PATIENCE = {"patience.BODY_TIME": 1.0, "server_workers.HEADERS_TIME": 1.0}
 SUBMIT = "POST /api/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
-@pytest.fixture
-def server(redis: Redis, settings: Settings, store: Store) -> Iterator[Served]:
+@pytest.fixture(scope="module")
+def few(redis_server: RedisServer) -> Iterator[Served]:
     """A server with six threads and little patience."""
-    publish(store)
-    with gunicorn(settings.redis_url, threads=THREADS, constants=PATIENCE) as served:
+    with gunicorn(redis_server.url, threads=THREADS, constants=PATIENCE) as served:
         yield served
+
+
+@pytest.fixture
+def server(few: Served, store: Store) -> Served:
+    """That server; the type `work` is published."""
+    publish(store)
+    return few
 
 
 def connected(server: Served, said: str) -> socket.socket:
@@ -82,12 +87,12 @@ def test_a_kept_connection_is_good_for_several_requests(server: Served) -> None:
     """Also with bodies that the route does not read, and after a pause that is longer than headers may take."""
     connection = http.client.HTTPConnection("127.0.0.1", port_of(server), timeout=15)
     kept: set[socket.socket | None] = set()
-    for path, status in (("/api/tasks", 202), ("/nowhere", 404), ("/api/tasks", 202)):
+    for path, status, pause in (("/api/tasks", 202, 0), ("/nowhere", 404, 0), ("/api/tasks", 202, 1.5)):
+        time.sleep(pause)
         connection.request("POST", path, '{"type": "work"}', {"Content-Type": "application/json"})
         answer = connection.getresponse()
         assert (status, True) == (answer.status, bool(answer.read()))
         kept.add(connection.sock)
-        time.sleep(1.5)
     connection.close()
     assert 1 == len(kept)
     assert None not in kept

@@ -2,19 +2,19 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 import requests
+from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.web.past import Past
 from redis import Redis
-from web_tools import EventStream, Hand, Message, Served, gunicorn, opened, publish, submitted, until
+from web_tools import EventStream, Hand, Message, Served, gunicorn, in_process, opened, publish, submitted, until
 
 CLIENTS = 200
 MANY = 300
@@ -30,16 +30,32 @@ Told = tuple[str, str, list[str]]
 """Whom a client followed, from which cursor, and the entries that it saw."""
 
 
-@pytest.fixture(params=[0.0, 0.5], ids=["at once", "replayed late"])
-def delayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let time pass between the moment from which a stream listens, and its replay."""
-    look: Callable[..., Any] = Past.look
+LATE = """
+import time
+from ghostless.web.past import Past
+look = Past.look
+def look_late(*given):
+    time.sleep(0.5)
+    return look(*given)
+Past.look = look_late
+"""
+"""Lets time pass between the moment from which a stream listens, and its replay."""
 
-    def look_late(self: Past, *given: Any) -> Any:
-        time.sleep(request.param)
-        return look(self, *given)
 
-    monkeypatch.setattr(Past, "look", look_late)
+@pytest.fixture(params=["threads", "threads, replayed late", "gevent, replayed late"])
+def served(
+    request: pytest.FixtureRequest, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Served]:
+    """The API on Flask's threaded server, or as it is installed; perhaps each stream's replay is late."""
+    server, _, late = request.param.partition(", ")
+    if server == "gevent":
+        with gunicorn(settings.redis_url, first=LATE, watchdog=False) as web:
+            yield web
+        return
+    monkeypatch.setattr(Past, "look", Past.look)  # to be put back
+    exec(LATE if late else "", {})
+    with in_process(create_app(client=Client(settings))) as web:
+        yield web
 
 
 def live(store: Store, number: int) -> None:
@@ -66,9 +82,9 @@ def place(entry: str) -> tuple[int, ...]:
     return tuple(map(int, entry.split("-")))
 
 
-@pytest.mark.usefixtures("delayed")
 def test_whoever_comes_when_sees_each_move_once(served: Served, client: Client, store: Store) -> None:
     """Fresh streams, pages that go on from their first fetch, streams by owner from a listing: all see the truth."""
+    publish(store)
     tasks = [submitted(client, queue=f"q{number}", owner="ann") for number in range(TASKS)]
 
     arrived: list[str] = []  # of those who follow all tasks

@@ -27,10 +27,12 @@ from helpers import die_with_the_tests
 from redis import Redis
 from web_tools import EventStream, Hand, Served, gunicorn, in_process, opened, publish, repeating, submitted, until
 
-STOPPED = 60.0 if os.environ.get("GHOSTLESS_SLOW_MINUTE") else 8.0
+from .test_owners_view import sign_of_life
+
+STOPPED = 60.0 if os.environ.get("GHOSTLESS_SLOW_MINUTE") else 5.0
 """Seconds that a client stands still: a minute when there is time for it."""
 
-HEARTBEAT = 1.5
+HEARTBEAT = 1.0
 """Seconds between two signs of life, in these tests."""
 
 RATE = 600
@@ -168,7 +170,11 @@ def is_held(process: psutil.Process, stream: EventStream) -> bool:
 def test_a_dead_client_is_gone_within_two_signs_of_life(
     client: Client, settings: Settings, store: Store, threads: int
 ) -> None:
-    """No FIN comes from a laptop that was shut, and TCP alone would try for a quarter of an hour."""
+    """No FIN comes from a laptop that was shut, and TCP alone would try for a quarter of an hour.
+
+    Whatever the phase: the first sign that is sent in vain is the next one, and at the second one that is noticed. The
+    signs that a neighbour gets are the clock, so that a busy machine is as late for both.
+    """
     quiet, chatty = submitted(client), submitted(client)
     claimed = [Hand(store).start() for _ in (quiet, chatty)][-1]
 
@@ -186,9 +192,9 @@ def test_a_dead_client_is_gone_within_two_signs_of_life(
                 stream.take("task", 2)
             vanish(dead)
             vanish(dead_too)
-            started = time.monotonic()
-            until(lambda: not is_held(process, dead) and not is_held(process, dead_too))
-            assert time.monotonic() - started < 3 * HEARTBEAT  # one more than promised, as this machine may be busy
+            for _ in range(2):
+                sign_of_life(alive)
+            until(lambda: not is_held(process, dead) and not is_held(process, dead_too), HEARTBEAT * 3 / 4)
             assert is_held(process, alive)
 
 

@@ -90,7 +90,7 @@ def test_every_error_of_ours_is_told_as_a_problem(app: Flask, kind: type[errors.
 def test_members_name_what_a_program_needs(app: Flask) -> None:
     """Faults have pointers, an unknown type its near matches, a refused move the state, a purged task its time."""
     told: dict[str, dict[str, object]] = {}
-    purged = errors.TaskNotFound("t", purged_at=17)
+    purged = errors.TaskPurged("t", 17)
     for error in [*(error for error, _ in EXAMPLES.values()), purged]:
 
         @app.get(f"/{id(error)}", endpoint=str(id(error)))

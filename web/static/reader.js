@@ -1,14 +1,11 @@
 // @ts-check
 // One thing that is read again and again, until it was read after it was last asked for.
 
-import { isForGood, ProblemError } from "./client/errors.js";
-import { fullJitter, pause } from "./client/timing.js";
+import { isForGood, restAfter } from "./client/errors.js";
+import { fullJitter, pause, TIMING } from "./client/timing.js";
 
 const FIRST = 1_000; // ms, the ceiling of the delay after a first failure
 const MOST = 15_000;
-
-/** Whether Ghostless itself said this, and not a proxy before it. @param {unknown} error @returns {error is ProblemError} */
-export const isOurs = (error) => error instanceof ProblemError && error.type.startsWith("urn:ghostless:");
 
 export class Reader {
   #read;
@@ -37,8 +34,9 @@ export class Reader {
       this.#isWanted = false;
       const error = await this.#read().then(() => null, (reason) => reason);
       this.#tell(error);
-      const isPassing = error !== null && !(isOurs(error) && isForGood(error));
-      if (isPassing) await pause(fullJitter(failures, FIRST, MOST), undefined, true);
+      const isPassing = error !== null && !isForGood(error);
+      const rest = Math.min(TIMING.patience, restAfter(error) + fullJitter(failures, FIRST, MOST));
+      if (isPassing) await pause(rest, undefined, true);
       failures = isPassing ? failures + 1 : 0;
       this.#isWanted ||= isPassing;
     }

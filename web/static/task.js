@@ -7,7 +7,7 @@ import { verdict } from "./client/errors.js";
 import { isAfter } from "./client/story.js";
 import { byId } from "./dom.js";
 import { History } from "./history.js";
-import { isOurs, Reader } from "./reader.js";
+import { Reader } from "./reader.js";
 import { base, loginAddress, readSession, showSession } from "./session.js";
 import {
   addLine, showArtifacts, showConnection, showExplanation, showFault, showGone, showProgress, showSince, showState,
@@ -66,8 +66,7 @@ async function readArtifacts() {
 /** Tell of an error, or that there is none any more. @param {string} what @param {any} error */
 function tell(what, error) {
   showFault(what, error?.message ?? "");
-  if (!isOurs(error)) return;
-  if (error.status === 401) location.assign(loginAddress());
+  if (verdict(error) === "refused" && error?.status === 401) location.assign(loginAddress());
   if (verdict(error) === "gone") {
     isFinal = true;
     showGone(error);

@@ -68,7 +68,7 @@ export class ProblemError extends GhostlessError {
  *
  * - `away`: no answer of the server, or one that says "not now". A call is repeated in patience; a watch goes on.
  * - `fault`: an answer to something else, as the page of a proxy or a fault of the server's own. A call fails, as asking
- *   again at once would not help; a watch goes on, as nothing is known of its tasks.
+ *   again at once would not help; a watch goes on, as nothing is known of its tasks. A proxy's 401 is one too.
  * - `gone`: the server has no such task, or no longer. A call fails; a watch ends for this task.
  * - `refused`: the server's last word, or a fault of the page's own. A call fails, and a watch too.
  * @param {unknown} error
@@ -77,10 +77,11 @@ export class ProblemError extends GhostlessError {
 export function verdict(error) {
   if (error instanceof Unreachable) return "away";
   if (!(error instanceof ProblemError)) return "refused";
-  const { status, problem, type } = error;
-  if (PASSING.has(status) || (status >= 500 && !problem)) return "away";
+  const { status, type } = error;
+  const isOurs = type.startsWith("urn:ghostless:");
+  if (PASSING.has(status) || (status >= 500 && !isOurs)) return "away";
   if (GONE.has(type)) return "gone";
-  return status === 401 || (problem && status < 500) ? "refused" : "fault";
+  return isOurs && status < 500 ? "refused" : "fault";
 }
 
 /**
@@ -89,6 +90,14 @@ export function verdict(error) {
  */
 export function isForGood(error) {
   return ["gone", "refused"].includes(verdict(error));
+}
+
+/**
+ * Return for how many ms the server wants to be left alone after an error; 0 when it does not say.
+ * @param {unknown} error
+ */
+export function restAfter(error) {
+  return error instanceof ProblemError ? (error.retryAfter ?? 0) * 1000 : 0;
 }
 
 /**

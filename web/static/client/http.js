@@ -1,7 +1,7 @@
 // @ts-check
 /** Requests to the server: with a token that is renewed, in patience, and never taken for what a proxy says. */
 
-import { ProblemError, Unreachable, verdict } from "./errors.js";
+import { ProblemError, restAfter, Unreachable, verdict } from "./errors.js";
 import { fullJitter, pause } from "./timing.js";
 import { TokenSource } from "./token.js";
 
@@ -78,8 +78,7 @@ export class Http {
    */
   async backOff(error, failures, signal, most = this.timing.patience) {
     const { backoffFirst, backoffMost } = this.timing;
-    const asked = (error instanceof ProblemError && error.retryAfter) || 0;
-    await pause(Math.min(most, asked * 1000 + fullJitter(failures, backoffFirst, backoffMost)), signal, true);
+    await pause(Math.min(most, restAfter(error) + fullJitter(failures, backoffFirst, backoffMost)), signal, true);
   }
 
   /**

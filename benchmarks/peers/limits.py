@@ -1,0 +1,32 @@
+"""The limit of all that talks to Redis: the bare round trip, with nothing around it."""
+
+import hashlib
+import socket
+import time
+from collections.abc import Mapping
+
+from .server import private_redis
+
+TRIPS = 5_000
+"""Round trips of a measurement."""
+
+SCRIPT = "return 1"
+
+PING = b"PING\r\n"
+EVALSHA = f"EVALSHA {hashlib.sha1(SCRIPT.encode()).hexdigest()} 0\r\n".encode()
+
+
+def limits(fsync: str) -> Mapping[str, float]:
+    """Return how many PINGs, and how many calls of a script that does nothing, one connection makes a second."""
+    with private_redis(fsync) as server, socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server.redis.script_load(SCRIPT)
+        return {"pings_per_second": _rate(connection, PING), "evalshas_per_second": _rate(connection, EVALSHA)}
+
+
+def _rate(connection: socket.socket, command: bytes) -> float:
+    began = time.monotonic()
+    for _ in range(TRIPS):
+        connection.sendall(command)
+        connection.recv(64)
+    return TRIPS / (time.monotonic() - began)

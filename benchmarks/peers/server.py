@@ -1,0 +1,111 @@
+"""A Redis of its own for each visit, over TCP as the peers use it, and what it tells of its work."""
+
+import contextlib
+import socket
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+PATIENCE = 10.0
+"""Seconds for a server to answer."""
+
+FSYNC = ("off", "everysec", "always")
+"""When Redis writes its append-only file through to the disk; with "off" it keeps none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running Redis."""
+
+    port: int
+    redis: Redis
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return address(self.port)
+
+    def used(self) -> int:
+        """Return the bytes that it holds, without the buffers of its clients and of its file."""
+        memory = self.redis.info("memory")
+        return memory["used_memory"] - memory["mem_clients_normal"] - memory["mem_aof_buffer"]
+
+    def forget_commands(self) -> None:
+        """Count commands from now on."""
+        self.redis.config_resetstat()
+
+    def commands(self) -> dict[str, tuple[int, int]]:
+        """Return how often each command ran, in scripts too, and for how many µs."""
+        stats = self.redis.info("commandstats")
+        return {_name(key): (found["calls"], found["usec"]) for key, found in stats.items() if _name(key) not in OURS}
+
+    def watch(self, meanwhile: Callable[[], object]) -> dict[str, float]:
+        """Return which part of each command's calls came from clients, not from scripts, while something happened."""
+        everything: Counter[str] = Counter()
+        clients: Counter[str] = Counter()
+        with self.redis.monitor() as monitor:
+            meanwhile()
+            self.redis.echo(_END)
+            for command in iter(monitor.next_command, None):
+                name = command["command"].partition(" ")[0].lower()
+                if name == "echo":
+                    break
+                everything[name] += 1
+                clients[name] += command["client_type"] != "lua"
+        return {name: clients[name] / calls for name, calls in everything.items()}
+
+
+OURS = ("info", "config", "echo", "monitor")
+"""Commands with which this module looks."""
+
+_END = "watched"
+
+
+def _name(key: str) -> str:
+    return key.removeprefix("cmdstat_").partition("|")[0]
+
+
+def address(port: int) -> str:
+    """Return the address of a Redis on a port of this machine."""
+    return f"redis://127.0.0.1:{port}/0"
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def private_redis(fsync: str) -> Generator[Server]:
+    """Run a server with its defaults, but that it keeps no snapshots and, with fsync "off", no append-only file."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder, Redis(port=port, decode_responses=True) as redis:
+        options = [] if fsync == "off" else ["--appendonly", "yes", "--appendfsync", fsync]
+        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder, *options]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        try:
+            _await(redis)
+            yield Server(port, redis)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _await(redis: Redis) -> None:
+    give_up_at = time.monotonic() + PATIENCE
+    while True:
+        try:
+            redis.ping()
+            return
+        except RedisError:
+            if time.monotonic() > give_up_at:
+                raise
+        time.sleep(0.01)

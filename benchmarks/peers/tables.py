@@ -22,7 +22,7 @@ def cell(one: Report, column: Column) -> str:
     low, high = one["spread"][column.key]
     ratio = one.get("we_are_times_better", {}).get(column.key)
     times = "" if ratio is None else f" ×{number(ratio)}"
-    return f"{number(one[column.key])}{times} ({number(low)} to {number(high)})"
+    return f"{number(one[column.key])}{times} ({number(low)}–{number(high)})"
 
 
 def number(value: float) -> str:

@@ -37,7 +37,7 @@ class Size:
     """How much is measured in a visit."""
 
     tasks: int  # with which the queue is filled
-    seconds: float = 3.0  # for which it is worked off at most
+    seconds: float = 2.0  # for which it is worked off at most
 
     @property
     def alone(self) -> int:

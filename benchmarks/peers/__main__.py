@@ -1,18 +1,19 @@
 """The command line of the comparison."""
 
+import contextlib
 import json
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import click
 from rich.console import Console
 
 from .columns import PINGS, RATE, Figures
 from .errors import LeftOut
-from .limits import limits
+from .limits import limits, pinned
 from .page import page
 from .peer import PEERS, Peer
 from .report import Report, compare, limits_of, machine, result
@@ -33,14 +34,18 @@ NAMES = [peer.name for peer in PEERS]
 @click.option("--save", type=click.Path(path_type=Path), help=f"Write {RESULTS} and {PAGE} below this folder.")
 def main(rounds: int, tasks: int, only: Sequence[str], one_cpu: bool, appendfsync: str, save: Path | None) -> None:
     """Measure Ghostless beside other job runners, and print the tables."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what was started
-    if one_cpu:
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    signal.signal(signal.SIGTERM, on_signal)
     peers = [peer for peer in PEERS if not only or peer.name in only]
-    report = Comparison(peers, Size(tasks), appendfsync).run(rounds, one_cpu=one_cpu)
+    with pinned() if one_cpu else contextlib.nullcontext():
+        report = Comparison(peers, Size(tasks), appendfsync).run(rounds, one_cpu=one_cpu)
     show(report)
     if save:
         write(report, save)
+
+
+def on_signal(number: int, frame: FrameType | None) -> None:
+    """End as with an error, so that all that was started is ended too."""
+    sys.exit(1)
 
 
 class Comparison:

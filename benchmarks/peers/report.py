@@ -4,6 +4,7 @@ import os
 import platform
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from .columns import COLUMNS, Column, Figures
@@ -33,7 +34,7 @@ def result(name: str, version: str, rounds: Sequence[Figures]) -> Report:
     return {
         "name": name,
         "version": version,
-        **{column.key: _short(column.summary(sum(values, []))) for column, values in found.items()},
+        **{column.key: _short(column.summary(list(chain(*values)))) for column, values in found.items()},
         "spread": {column.key: _spread(column, values) for column, values in found.items()},
     }
 

@@ -6,10 +6,12 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from redis import Redis
+from redis.client import Monitor
 from redis.exceptions import RedisError
 
 PATIENCE = 10.0
@@ -17,6 +19,10 @@ PATIENCE = 10.0
 
 FSYNC = ("off", "everysec", "always")
 """When Redis writes its append-only file through to the disk; with "off" it keeps none."""
+
+
+LOOKS = ("info", "config", "client", "monitor")
+"""Commands with which this module looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +40,23 @@ class Server:
     def used(self) -> int:
         """Return the bytes that it holds, without the buffers of its clients and of its file."""
         memory = self.redis.info("memory")
-        return memory["used_memory"] - memory["mem_clients_normal"] - memory["mem_aof_buffer"]
+        clients = sum(int(client["tot-mem"]) for client in self.redis.client_list())  # INFO's own sum is a second old
+        return memory["used_memory"] - clients - memory["mem_aof_buffer"]
 
     def forget_commands(self) -> None:
         """Count commands from now on."""
         self.redis.config_resetstat()
 
-    def commands(self) -> dict[str, tuple[int, int]]:
+    def commands(self) -> tuple[Counter[str], Counter[str]]:
         """Return how often each command ran, in scripts too, and for how many µs."""
-        stats = self.redis.info("commandstats")
-        return {_name(key): (found["calls"], found["usec"]) for key, found in stats.items() if _name(key) not in OURS}
+        calls: Counter[str] = Counter()
+        micros: Counter[str] = Counter()
+        for key, found in self.redis.info("commandstats").items():
+            name = key.removeprefix("cmdstat_").partition("|")[0]  # a subcommand stands behind the bar
+            if name not in LOOKS:
+                calls[name] += found["calls"]
+                micros[name] += found["usec"]
+        return calls, micros
 
     def watch(self, meanwhile: Callable[[], object]) -> dict[str, float]:
         """Return which part of each command's calls came from clients, not from scripts, while something happened."""
@@ -51,24 +64,21 @@ class Server:
         clients: Counter[str] = Counter()
         with self.redis.monitor() as monitor:
             meanwhile()
-            self.redis.echo(_END)
-            for command in iter(monitor.next_command, None):
-                name = command["command"].partition(" ")[0].lower()
-                if name == "echo":
-                    break
+            self.redis.echo("watched")
+            for name, is_from_client in _seen(monitor):
                 everything[name] += 1
-                clients[name] += command["client_type"] != "lua"
+                clients[name] += is_from_client
         return {name: clients[name] / calls for name, calls in everything.items()}
 
 
-OURS = ("info", "config", "echo", "monitor")
-"""Commands with which this module looks."""
-
-_END = "watched"
-
-
-def _name(key: str) -> str:
-    return key.removeprefix("cmdstat_").partition("|")[0]
+def _seen(monitor: Monitor) -> Iterator[tuple[str, bool]]:
+    """Yield each command up to the ECHO, and whether a client sent it."""
+    while True:
+        command: Any = monitor.next_command()
+        name = command["command"].partition(" ")[0].lower()
+        if name == "echo":
+            return
+        yield name, command["client_type"] != "lua"
 
 
 def address(port: int) -> str:

@@ -34,7 +34,7 @@ def limits(report: Report) -> str:
     """Return the bare round trips in a sentence."""
     found = report["limits"]
     return (
-        f"One connection makes {number(found['pings_per_second'])} bare PINGs a second, and "
+        f"On one CPU, one connection makes {number(found['pings_per_second'])} bare PINGs a second, and "
         f"{number(found['evalshas_per_second'])} calls of a script that does nothing."
     )
 

@@ -4,6 +4,7 @@ import contextlib
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,7 @@ def visit(peer: Peer, size: Size, fsync: str) -> Figures:
         with place.submitter() as submitter:
             work = Work(place, submitter)
             with place.worker(server.url) as worker:
+                submitter.hear()  # it is ready
                 figures = work.near(worker, size)
             with place.delay() as url, place.worker(url) as worker:
                 return figures | work.far(worker, size.far)
@@ -89,12 +91,9 @@ class Place:
         """The file of the tasks."""
         return self.folder / "marks"
 
-    @contextlib.contextmanager
-    def submitter(self) -> Generator[Running]:
-        """Run the process that submits."""
-        with self._run("submitter", self.peer.submitter, self.server.url, talks=True) as submitter:
-            submitter.hear()
-            yield submitter
+    def submitter(self) -> contextlib.AbstractContextManager[Running]:
+        """Run the process that submits; it says when it is ready."""
+        return self._run("submitter", self.peer.submitter, self.server.url, talks=True)
 
     def worker(self, url: str) -> contextlib.AbstractContextManager[Running]:
         """Run the worker on the Redis of an address."""
@@ -138,7 +137,7 @@ class Work:
         queued = (self._server.used() - empty) / size.tasks
         self._server.forget_commands()
         drained = self._drain(worker, size)
-        commands = self._server.commands()
+        calls, micros = self._server.commands()
         left = (size.tasks - drained.done) * queued
         finished = (self._server.used() - empty - left) / drained.done
         return {
@@ -149,7 +148,7 @@ class Work:
             columns.CPU: [drained.cpu * 1e6 / drained.done],
             columns.QUEUED: [queued],
             columns.FINISHED: [max(0.0, finished)],
-            **self._told_apart(worker, commands, drained.done),
+            **self._told_apart(worker, calls, micros, drained.done),
         }
 
     def far(self, worker: Running, size: Size) -> Figures:
@@ -203,17 +202,16 @@ class Work:
         rate = (len(steady) - 1) * 1e9 / (steady[-1] - steady[0])
         return Drained(len(times), rate, worker.cpu() - cpu)
 
-    def _told_apart(self, worker: Running, commands: dict[str, tuple[int, int]], done: int) -> Figures:
+    def _told_apart(self, worker: Running, calls: Counter[str], micros: Counter[str], done: int) -> Figures:
         """Tell what clients sent from what scripts ran, by watching some more tasks."""
         self._submit("single", SAMPLE)
         parts = self._server.watch(lambda: self._work_briefly(worker))
-        sent = sum(calls * parts.get(name, 1) for name, (calls, _) in commands.items())
-        calls = sum(calls for calls, _ in commands.values())
-        # What EXEC and the scripts run is in their own time, and once more in that of each command.
-        time_of_clients = sum(us * parts.get(name, 1) for name, (_, us) in commands.items() if name != "exec")
+        sent = sum(number * parts.get(name, 1) for name, number in calls.items())
+        # What a script or an EXEC runs is in its own time, and once more in that of each command.
+        time_of_clients = sum(us * parts.get(name, 1) for name, us in micros.items() if name != "exec")
         return {
             columns.COMMANDS: [sent / done],
-            columns.INNER: [(calls - sent) / done],
+            columns.INNER: [(calls.total() - sent) / done],
             columns.REDIS: [time_of_clients / done],
         }
 

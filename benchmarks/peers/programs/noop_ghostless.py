@@ -1,9 +1,8 @@
 """Ghostless."""
 
-import subprocess
-import sys
-
 from ghostless.jobs import Client, Context, Settings, task
+from ghostless.jobs.publishing import publish
+from ghostless.jobs.registry import registry
 from ghostless.jobs.submission import Request
 from noop import PARAMS, REDIS_URL, noop
 
@@ -15,11 +14,10 @@ def noop_task(ctx: Context, prompt: str) -> dict[str, bool]:
 
 
 def prepare() -> None:
-    """Publish the type, as a deploy does, and connect."""
+    """Connect, and publish the type, as a deploy does."""
     global client
-    publish = [sys.executable, "-m", "ghostless.jobs.cli", "types", "publish", "--tasks", "noop_ghostless"]
-    subprocess.run(publish, check=True, capture_output=True)
     client = Client(Settings(redis_url=REDIS_URL))
+    publish(client.store, registry.published())
 
 
 def single(number: int) -> None:

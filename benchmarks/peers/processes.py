@@ -11,9 +11,6 @@ import psutil
 from .errors import LeftOut
 from .peer import Command
 
-PATIENCE = 10.0
-"""Seconds for killed processes to be gone."""
-
 LOG_SHOWN = 300
 """Characters of a log that are shown, the last."""
 
@@ -64,11 +61,9 @@ class Running:
     def end(self) -> None:
         """Kill all of them."""
         self.freeze()
-        family = self._family()
-        for one in family:
+        for one in self._family():
             one.kill()
         self._process.communicate()
-        psutil.wait_procs(family, PATIENCE)
 
     def _family(self) -> Sequence[psutil.Process]:
         try:

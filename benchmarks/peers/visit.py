@@ -18,9 +18,9 @@ from .processes import Running, running
 from .server import Server, address, private_redis
 
 WARM = 20
-"""Tasks that a worker runs before anything is measured."""
+"""Tasks that a worker runs before anything is measured; one may be missing, as SAQ's first sweep may take it."""
 
-START = 30.0
+START = 15.0
 """Seconds for a worker to start and to run these."""
 
 IDLE = 0.05
@@ -159,9 +159,11 @@ class Work:
         return {columns.RATE_FAR: [self._drain(worker, size).rate]}
 
     def _warm(self, worker: Running) -> None:
+        enough = self._marks.count() + WARM - 1
         self._submit("single", WARM)
-        if not self._marks.reach(self._marks.count() + WARM, START):
+        if not self._marks.reach(enough, START):
             raise worker.broken()
+        time.sleep(SETTLE)
 
     def _start_one(self, worker: Running) -> float:
         """Submit a task to an idle worker; return after how many µs it started."""

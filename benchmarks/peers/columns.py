@@ -33,7 +33,7 @@ RATE = Column(
 PINGS = Column(
     "pings_a_task",
     "PINGs a task",
-    "how many bare PINGs make one round trip after the other while one task is done: PING/s through tasks/s",
+    "bare PINGs that fit into the time of one task: PING/s ÷ tasks/s; best seen with `--one-cpu`",
 )
 RATE_FAR = Column(
     "tasks_per_second_1ms_away",

@@ -143,10 +143,10 @@ PEERS = (
     Peer(
         "BullMQ",
         bullmq_version,
-        ("node", PROGRAMS / "bullmq.cjs", "work"),
-        ("node", PROGRAMS / "bullmq.cjs", "submit"),
-        True,
-        Keeps(
+        worker=("node", PROGRAMS / "bullmq.cjs", "work"),
+        submitter=("node", PROGRAMS / "bullmq.cjs", "submit"),
+        has_bulk=True,
+        keeps=Keeps(
             "none of a job; a stream of some 10,000 events of the queue",
             "for ever",
             "runs again 30 to 60 s later, once",

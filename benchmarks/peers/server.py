@@ -20,7 +20,6 @@ PATIENCE = 10.0
 FSYNC = ("off", "everysec", "always")
 """When Redis writes its append-only file through to the disk; with "off" it keeps none."""
 
-
 LOOKS = ("info", "config", "client", "monitor")
 """Commands with which this module looks."""
 

@@ -20,7 +20,7 @@ from .server import Server, address, private_redis
 WARM = 20
 """Tasks that a worker runs before anything is measured; one may be missing, as SAQ's first sweep may take it."""
 
-START = 15.0
+START = 30.0
 """Seconds for a worker to start and to run these."""
 
 IDLE = 0.05

@@ -32,9 +32,10 @@ process runs one task at a time; all else is the runner's default, or what its g
 
 with its history, leases, fencing, deadlines and its separate process for handlers. Its watchdog, of which a deployment
 has one, does not run; it would sweep once a second. A task gets 150 bytes of params, appends the time to a file and
-returns `{{"ok": true}}`. The queue holds {tasks:,} tasks when it is worked off; what is not done after {seconds:g} seconds
-is left. The worker has run tasks before and stands still (SIGSTOP) while the queue is filled, so neither its start nor
-the submits count. Results are kept where that is the default or, for taskiq, what the README shows.
+returns `{{"ok": true}}`. Results are kept where that is the default or, for taskiq, what the README shows.
+
+The queue holds {tasks:,} tasks when it is worked off; what is not done after {seconds:g} seconds is left. The worker
+has run tasks before and stands still (SIGSTOP) while the queue is filled, so neither its start nor the submits count.
 """
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
@@ -25,15 +26,12 @@ class Running:
         """Stop all of them, parents first, as what is stopped starts nothing."""
         stopped: set[psutil.Process] = set()
         while running := [one for one in self._family() if one not in stopped]:
-            for one in running:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    one.suspend()
+            _tell(running, signal.SIGSTOP)
             stopped.update(running)
 
     def thaw(self) -> None:
         """Let all of them go on."""
-        for one in self._family():
-            one.resume()
+        _tell(self._family(), signal.SIGCONT)
 
     def cpu(self) -> float:
         """Return the seconds of CPU that all of them used so far, those that ended included. Freeze them first."""
@@ -61,8 +59,7 @@ class Running:
     def end(self) -> None:
         """Kill all of them."""
         self.freeze()
-        for one in self._family():
-            one.kill()
+        _tell(self._family(), signal.SIGKILL)
         self._process.communicate()
 
     def _family(self) -> Sequence[psutil.Process]:
@@ -71,6 +68,12 @@ class Running:
             return [parent, *parent.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
+
+
+def _tell(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    for one in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.send_signal(number)
 
 
 @contextlib.contextmanager

@@ -36,18 +36,18 @@ class Server:
         """Its address."""
         return address(self.port)
 
-    def used(self) -> int:
-        """Return the bytes that it holds, without the buffers of its clients and of its file."""
+    def weigh(self) -> int:
+        """Return the bytes that it holds, and count commands from now on.
+
+        The buffers of its clients and of its file do not weigh, nor its histograms of the commands counted so far.
+        """
+        self.redis.config_resetstat()
         memory = self.redis.info("memory")
         clients = sum(int(client["tot-mem"]) for client in self.redis.client_list())  # INFO's own sum is a second old
         return memory["used_memory"] - clients - memory["mem_aof_buffer"]
 
-    def forget_commands(self) -> None:
-        """Count commands from now on."""
-        self.redis.config_resetstat()
-
     def commands(self) -> tuple[Counter[str], Counter[str]]:
-        """Return how often each command ran, in scripts too, and for how many µs."""
+        """Return how often each command ran since the weighing, in scripts too, and for how many µs."""
         calls: Counter[str] = Counter()
         micros: Counter[str] = Counter()
         for key, found in self.redis.info("commandstats").items():

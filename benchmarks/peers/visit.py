@@ -132,14 +132,13 @@ class Work:
         self._warm(worker)
         waits = [self._start_one(worker) for _ in range(size.idle)]
         worker.freeze()
-        empty = self._server.used()
+        empty = self._server.weigh()
         submits = self._fill(size)
-        queued = (self._server.used() - empty) / size.tasks
-        self._server.forget_commands()
+        queued = (self._server.weigh() - empty) / size.tasks
         drained = self._drain(worker, size)
         calls, micros = self._server.commands()
         left = (size.tasks - drained.done) * queued
-        finished = (self._server.used() - empty - left) / drained.done
+        finished = (self._server.weigh() - empty - left) / drained.done
         return {
             **submits,
             columns.START_MIDDLE: waits,

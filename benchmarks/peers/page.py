@@ -25,8 +25,8 @@ MEASURED = """\
 Each round visits every runner, one after the other; a figure is the median of {rounds} rounds. In brackets is between
 which figures the rounds lay. ×N says that Ghostless is N times better there, below 1 that it is worse.
 
-A visit has a Redis of its own on loopback TCP, with its defaults, without snapshots and {file}. One worker
-process runs one task at a time; all else is the runner's default, or what its guide shows. Ghostless' worker is
+A visit has a Redis of its own on loopback TCP, with its defaults, without snapshots and {file}. One
+worker process runs one task at a time; all else is the runner's default, or what its guide shows. Ghostless' worker is
 
     ghostless worker bench --tasks noop_ghostless
 
@@ -48,7 +48,7 @@ def _machine(report: Report) -> str:
     found = report["machine"]
     cores = f"{found['cores']} core{'s' if found['cores'] > 1 else ''}"
     left = "".join(f"{line}\n" for line in left_out(report))
-    return f"The machine: {cores}, Redis {found['redis']}, Python {found['python']}. {limits(report)}\n{left}"
+    return f"The machine: {cores}, Redis {found['redis']}, Python {found['python']}.\n{limits(report)}\n{left}"
 
 
 def _tables(report: Report) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _kept(report: Report) -> Iterator[str]:
 
 def _measured(report: Report) -> Iterator[str]:
     fsync = report["machine"]["appendfsync"]
-    file = "no append-only file" if fsync == "off" else f"an append-only file (`appendfsync {fsync}`)"
+    file = "without an append-only file" if fsync == "off" else f"with an append-only file (`appendfsync {fsync}`)"
     yield MEASURED.format(**report["size"], file=file)
     yield from _table(
         ["column", "what it is"], [[one.title, one.measured] for group in GROUPS.values() for one in group]

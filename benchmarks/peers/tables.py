@@ -51,6 +51,6 @@ def show(report: Report) -> None:
     for title, columns in GROUPS.items():
         table = Table(title, *(column.title for column in columns))
         for row in rows(report, columns):
-            table.add_row(*row)
+            table.add_row(*(text.replace(" (", "\n(") for text in row))  # narrow enough for a terminal
         console.print(table)
     console.print(limits(report), *left_out(report), sep="\n")

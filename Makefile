@@ -7,7 +7,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test faults chaos lint clean
+.PHONY: help demo dev test faults chaos bench lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ faults: $(VENV)/installed-test ## Try every fault of docs/faults.md that needs a
 chaos: $(VENV)/installed-test ## Break things at random for a while; SECONDS=60 SEED=7
 	PYTHONPATH=tests $(BIN)/python -m faults.chaos --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
+bench: $(VENV)/installed-bench ## Measure beside other job runners, for ten minutes; ARGS="--help"
+	@$(BIN)/python -m ghostless.benchmarks.peers $(ARGS)
+
 lint: $(VENV)/installed-lint ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,6 +43,7 @@ clean: ## Remove the environment, caches, and what demo and dev left here
 EXTRAS_demo := demo
 EXTRAS_test := test
 EXTRAS_lint := test,lint
+EXTRAS_bench := bench
 
 # A stamp for each purpose: installed again when pyproject.toml changed.
 $(VENV)/installed-%: pyproject.toml | $(BIN)/python

@@ -143,7 +143,7 @@ def fake_python(folder: Path, body: str) -> str:
 def test_make_explains_itself(checkout: Path) -> None:
     """`make` alone lists what can be made."""
     shown = run("make", "--no-print-directory", cwd=checkout)  # it may run under another make
-    made = ["help", "demo", "dev", "test", "faults", "chaos", "lint", "clean"]
+    made = ["help", "demo", "dev", "test", "faults", "chaos", "bench", "lint", "clean"]
     assert made == [line.split()[1] for line in shown.splitlines()]
 
 

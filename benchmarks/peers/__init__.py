@@ -1,0 +1,1 @@
+"""Ghostless beside other job runners in one run: `python -m ghostless.benchmarks.peers --help`."""

@@ -1,0 +1,120 @@
+"""A Redis of its own for each visit, over TCP as the peers use it, and what it tells of its work."""
+
+import contextlib
+import socket
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from redis import Redis
+from redis.client import Monitor
+from redis.exceptions import RedisError
+
+PATIENCE = 10.0
+"""Seconds for a server to answer."""
+
+FSYNC = ("off", "everysec", "always")
+"""When Redis writes its append-only file through to the disk; with "off" it keeps none."""
+
+LOOKS = ("info", "config", "client", "monitor")
+"""Commands with which this module looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running Redis."""
+
+    port: int
+    redis: Redis
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return address(self.port)
+
+    def weigh(self) -> int:
+        """Return the bytes that it holds, and count commands from now on.
+
+        The buffers of its clients and of its file do not weigh, nor its histograms of the commands counted so far.
+        """
+        self.redis.config_resetstat()
+        memory = self.redis.info("memory")
+        clients = sum(int(client["tot-mem"]) for client in self.redis.client_list())  # INFO's own sum is a second old
+        return memory["used_memory"] - clients - memory["mem_aof_buffer"]
+
+    def commands(self) -> tuple[Counter[str], Counter[str]]:
+        """Return how often each command ran since the weighing, in scripts too, and for how many µs."""
+        calls: Counter[str] = Counter()
+        micros: Counter[str] = Counter()
+        for key, found in self.redis.info("commandstats").items():
+            name = key.removeprefix("cmdstat_").partition("|")[0]  # a subcommand stands behind the bar
+            if name not in LOOKS:
+                calls[name] += found["calls"]
+                micros[name] += found["usec"]
+        return calls, micros
+
+    def watch(self, meanwhile: Callable[[], object]) -> dict[str, float]:
+        """Return which part of each command's calls came from clients, not from scripts, while something happened."""
+        everything: Counter[str] = Counter()
+        clients: Counter[str] = Counter()
+        with self.redis.monitor() as monitor:
+            meanwhile()
+            self.redis.echo("watched")
+            for name, is_from_client in _seen(monitor):
+                everything[name] += 1
+                clients[name] += is_from_client
+        return {name: clients[name] / calls for name, calls in everything.items()}
+
+
+def _seen(monitor: Monitor) -> Iterator[tuple[str, bool]]:
+    """Yield each command up to the ECHO, and whether a client sent it."""
+    while True:
+        command: Any = monitor.next_command()
+        name = command["command"].partition(" ")[0].lower()
+        if name == "echo":
+            return
+        yield name, command["client_type"] != "lua"
+
+
+def address(port: int) -> str:
+    """Return the address of a Redis on a port of this machine."""
+    return f"redis://127.0.0.1:{port}/0"
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def private_redis(fsync: str) -> Generator[Server]:
+    """Run a server with its defaults, but that it keeps no snapshots and, with fsync "off", no append-only file."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder, Redis(port=port, decode_responses=True) as redis:
+        options = [] if fsync == "off" else ["--appendonly", "yes", "--appendfsync", fsync]
+        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder, *options]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        try:
+            _await(redis)
+            yield Server(port, redis)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _await(redis: Redis) -> None:
+    give_up_at = time.monotonic() + PATIENCE
+    while True:
+        try:
+            redis.ping()
+            return
+        except RedisError:
+            if time.monotonic() > give_up_at:
+                raise
+        time.sleep(0.01)

@@ -11,13 +11,15 @@ from ..jobs.messages import Claim, Claimed, Ending, Submission
 from ..jobs.store import Store
 from ..statemachine import Event, Policy, Reason
 from .crowd import Digest
-from .sweep import TOGETHER
 
 NEWS = "news"
 """The task, and its queue, that everybody follows."""
 
 LIVES = "lives"
 """The queue of the tasks that are run."""
+
+TOGETHER = 1_000
+"""Tasks submitted in one round trip."""
 
 
 def stamp(told: str) -> str:

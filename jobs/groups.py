@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from .errors import CorruptRecord, GroupNotFound
 from .keys import BEAT, Keys
 from .model import Entry
-from .names import ENTRY_ID
+from .names import as_entry_id
 from .scripts import Scripts, milliseconds, translated
 from .settings import Settings
 from .values import cut_middle, shown
@@ -54,7 +54,7 @@ class Parked:
             parked = _JSON.validate_json(text)
         except ValidationError as error:
             raise CorruptRecord(f"a parked entry: {' '.join(str(error).split())}") from error
-        if not ENTRY_ID.fullmatch(parked.entry.id):
+        if as_entry_id(parked.entry.id) is None:
             raise CorruptRecord(f"a parked entry: expected the id of an entry, got {shown(parked.entry.id)}")
         return parked
 

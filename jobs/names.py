@@ -9,9 +9,6 @@ ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """What a queue, a task type or a worker may be called."""
 
-ENTRY_ID: Final = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
-"""What the id of a history entry may be: ms and a sequence number, of as many digits as always fit into 64 bits."""
-
 OWNER_LIMIT: Final = 64
 """Most bytes of an owner's name, which is any printable text."""
 
@@ -26,3 +23,12 @@ FILE_NAME: Final = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 
 FILE_NAME_LIMIT: Final = 200
 """Most bytes of an artifact's name."""
+
+_ENTRY_ID: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
+
+
+def as_entry_id(text: str) -> tuple[int, int] | None:
+    """Return the ms and the sequence number of a history entry's id; None for what is none. Both have 64 bits."""
+    match = _ENTRY_ID.fullmatch(text)
+    numbers = (int(match[1]), int(match[2])) if match else None
+    return numbers if numbers and max(numbers) < 2**64 else None

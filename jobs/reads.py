@@ -14,7 +14,7 @@ from ..statemachine import FINAL, RUNNING, STORED, State
 from .errors import CorruptRecord, TaskNotFound, TaskPurged
 from .keys import Keys, parking
 from .model import Entry, Task
-from .names import ENTRY_ID
+from .names import as_entry_id
 from .scripts import milliseconds, moment, translated
 
 log = logging.getLogger("ghostless")
@@ -312,7 +312,7 @@ def entry_ids(name: str, stored: Mapping[str, str]) -> list[str]:
         ids = [stored[f"h{index}"] for index in range(1, int(stored.get("entries", 0)) + 1)]
     except (KeyError, ValueError) as error:
         raise CorruptRecord(f"{name}: {type(error).__name__} {error}") from error
-    broken = [entry_id for entry_id in ids if not ENTRY_ID.fullmatch(entry_id)]
+    broken = [entry_id for entry_id in ids if as_entry_id(entry_id) is None]
     if broken:
         raise CorruptRecord(f"{name}: no ids of history entries: {', '.join(broken)}")
     return ids

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from ..jobs.names import ENTRY_ID
+from ..jobs.names import as_entry_id
 
 EntryId = tuple[int, int]
 """The id of a history entry, comparable: milliseconds and a sequence number."""
@@ -11,7 +11,7 @@ EntryId = tuple[int, int]
 ORIGIN: EntryId = (0, 0)
 """Before every entry."""
 
-_CURSOR = re.compile(rf"([0-9A-Za-z]{{1,32}})\.{ENTRY_ID.pattern}")
+_EPOCH = re.compile(r"[0-9A-Za-z]{1,32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,9 @@ class Cursor:
     @classmethod
     def parse(cls, text: str) -> "Cursor | None":
         """Read what a client sent; None when it is no cursor."""
-        match = _CURSOR.fullmatch(text)
-        return None if match is None else cls(match[1], (int(match[2]), int(match[3])))
+        epoch, _, place = text.partition(".")
+        at = as_entry_id(place)
+        return cls(epoch, at) if at and _EPOCH.fullmatch(epoch) else None
 
     def or_later(self, other: "Cursor") -> "Cursor":
         """Return the other place when it lies behind this one, in the same history."""

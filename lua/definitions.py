@@ -8,8 +8,7 @@ _COMMENT = re.compile(r"[ \t]*--.*")
 _EMPTY_LINES = re.compile(r"\n{2,}")
 _BEGINNING = re.compile(r"^(?=local |\w+ = )", re.MULTILINE)
 _DEFINED = re.compile(r"(?:local )?(?:function )?(\w+(?:, \w+)*)")
-_WORD = re.compile(r"\b\w+\b(?!\.\w)")
-"""A word, but not the table of a field that is named: those are put in place."""
+_WORD = re.compile(r"\w+")
 
 
 def without_comments(text: str) -> str:
@@ -19,7 +18,7 @@ def without_comments(text: str) -> str:
 
 def definitions(text: str) -> tuple[str, ...]:
     """Return the definitions of a part, which is nothing but these: each begins at the margin."""
-    return tuple(piece.rstrip("\n") for piece in _BEGINNING.split(without_comments(text)) if piece.strip())
+    return tuple(piece.rstrip("\n") for piece in _BEGINNING.split(text) if piece.strip())
 
 
 def needed(pieces: Sequence[str], code: str) -> list[str]:

@@ -10,7 +10,7 @@ work. So names of states, events, reasons and keys are put in place, and only wh
 import pickle
 import pickletools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from enum import StrEnum
 from functools import cache
@@ -84,63 +84,61 @@ def source(part: str) -> str:
 
 def render_all(names: Mapping[str, str]) -> dict[str, str]:
     """Return the whole script of each verb; `names` are the key names of `jobs.keys.script_names`."""
-    beginning, literals = definitions(prelude(names)), _literals(names)
-    return {verb: _assemble(source(verb), _parts_of(verb), beginning, literals) for verb in VERBS}
+    beginning, literals = prelude(names), _literals(names)
+    parts = {part: definitions(_code(source(part), literals)) for part in SHARED}
+    return {
+        verb: _assemble(_code(source(verb), literals), beginning, (parts[part] for part in _parts_of(verb)))
+        for verb in VERBS
+    }
 
 
-def render(verb: str, names: Mapping[str, str]) -> str:
-    """Return the whole script of a verb."""
-    return build(source(verb), _parts_of(verb), names)
+def build(code: str, names: Mapping[str, str], *parts: str) -> str:
+    """Return a script that runs some code, before it what that needs of the prelude and of these parts.
+
+    Raises KeyError for the name of a state, an event, a reason or a key that is not there.
+    """
+    literals = _literals(names)
+    pieces = (definitions(_code(source(part), literals)) for part in (*ALWAYS, *parts))
+    return _assemble(_code(code, literals), prelude(names), pieces)
 
 
-def build(code: str, parts: Iterable[str], names: Mapping[str, str]) -> str:
-    """Return a script that runs some code, before it what that needs of the prelude and of these parts."""
-    return _assemble(code, parts, definitions(prelude(names)), _literals(names))
-
-
-def _parts_of(verb: str) -> Sequence[str]:
+def _parts_of(verb: str) -> tuple[str, ...]:
     uses = _USES.search(source(verb))
-    return uses.group(1).split(", ") if uses else ()
+    return (*ALWAYS, *(uses.group(1).split(", ") if uses else ()))
 
 
-def _assemble(code: str, parts: Iterable[str], beginning: Iterable[str], literals: Mapping[str, str]) -> str:
-    """Put the names in place. Raises KeyError for one that is not there."""
-    own = without_comments(code)
-    pieces = [*beginning, *chain.from_iterable(map(_definitions_of, (*ALWAYS, *parts)))]
-    return _NAME.sub(lambda found: literals[found[0]], "\n".join([*needed(pieces, own), own]))
+def _code(text: str, literals: Mapping[str, str]) -> str:
+    return _NAME.sub(lambda found: literals[found[0]], without_comments(text))
 
 
-@cache
-def _definitions_of(part: str) -> tuple[str, ...]:
-    return definitions(source(part))
+def _assemble(code: str, beginning: Iterable[str], parts: Iterable[Iterable[str]]) -> str:
+    return "\n".join([*needed([*beginning, *chain.from_iterable(parts)], code), code])
 
 
-def prelude(names: Mapping[str, str]) -> str:
-    """Render the table, the fixed lists and the key names as Lua locals."""
-    return "\n".join(
-        [
-            *(_local(name, values) for name, values in _names(names).items()),
-            _local("MOVES", {f"{state} {event}": target for (state, event), target in TABLE.items()}),
-            _local("ALREADY", _set(f"{state} {event}" for state, event in ALREADY)),
-            _local("INITIAL", _set(INITIAL)),
-            _local("UNRECORDED", _set(UNRECORDED)),
-            _local("STORED", _set(STORED)),
-            _local("FINAL", _set(FINAL)),
-            _local("RUNNING", _set(RUNNING)),
-            _local("WAITING_FOR_TIME", _set(WAITING_FOR_TIME)),
-            _local("LOSSES", _set(LOSSES)),
-            _local("REASONS", _set(Reason)),
-            _local("BUDGETS", BUDGETS),
-            f"local BY_POLICY = {_quote(BY_POLICY)}",
-            _local("TERMS", _terms()),
-            _local("DEFAULT_TERMS", {name: str(getattr(Policy(), name)) for name in _terms()}),
-            f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
-            f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
-            f"local BATCH = {BATCH}",
-            f"local WAKE_HINTS = {WAKE_HINTS}",
-            f"local RESULTS_LIMIT = {RESULTS_LIMIT}",
-        ]
-    )
+def prelude(names: Mapping[str, str]) -> list[str]:
+    """Render the table, the fixed lists and the key names, each as a Lua local in one line."""
+    return [
+        *(_local(name, values) for name, values in _names(names).items()),
+        _local("MOVES", {f"{state} {event}": target for (state, event), target in TABLE.items()}),
+        _local("ALREADY", _set(f"{state} {event}" for state, event in ALREADY)),
+        _local("INITIAL", _set(INITIAL)),
+        _local("UNRECORDED", _set(UNRECORDED)),
+        _local("STORED", _set(STORED)),
+        _local("FINAL", _set(FINAL)),
+        _local("RUNNING", _set(RUNNING)),
+        _local("WAITING_FOR_TIME", _set(WAITING_FOR_TIME)),
+        _local("LOSSES", _set(LOSSES)),
+        _local("REASONS", _set(Reason)),
+        _local("BUDGETS", BUDGETS),
+        f"local BY_POLICY = {_quote(BY_POLICY)}",
+        _local("TERMS", _terms()),
+        _local("DEFAULT_TERMS", {name: str(getattr(Policy(), name)) for name in _terms()}),
+        f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
+        f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
+        f"local BATCH = {BATCH}",
+        f"local WAKE_HINTS = {WAKE_HINTS}",
+        f"local RESULTS_LIMIT = {RESULTS_LIMIT}",
+    ]
 
 
 def _names(names: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
@@ -163,9 +161,8 @@ def _terms() -> dict[str, str]:
 def _ticket() -> tuple[str, ...]:
     """Return the constant fields of a ticket: a job that never times out in rq and leaves nothing behind.
 
-    Pickle protocol 0 is text, without its notes for what comes twice it is short, and the call holds no data of the
-    task. A second is the shortest life of what rq
-    calls a failed job, since a zero would make rq search its queue for it.
+    Pickle protocol 0 is text, short without its notes for what comes twice, and the call holds no data of the task. A
+    second is the shortest life of what rq calls a failed job, since a zero would make rq search its queue for it.
     """
     call = pickletools.optimize(pickle.dumps((TICKET_FUNCTION, None, (), {}), protocol=0)).decode("ascii")
     return ("data", call, "status", "queued", "timeout", "-1", "result_ttl", "0", "failure_ttl", "1")

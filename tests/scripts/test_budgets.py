@@ -14,7 +14,7 @@ from redis import Redis
 
 def script(body: str) -> str:
     """Return a script of the product's own parts that does something with a policy."""
-    return loader.build(body, ("attempt",), script_names(Keys()))
+    return loader.build(body, script_names(Keys()), "attempt")
 
 
 BACKOFF = script("""

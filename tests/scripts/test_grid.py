@@ -92,7 +92,7 @@ def test_the_scripts_judge_as_the_table_does(backend: Redis) -> None:
 
 def by_hand(body: str, *parts: str) -> str:
     """Return a script of the product's own parts, for an event that no verb carries alone."""
-    return loader.build(body, parts, script_names(Keys()))
+    return loader.build(body, script_names(Keys()), *parts)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from ghostless.jobs.keys import Keys, script_names
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
-from ghostless.lua import VERBS, loader
+from ghostless.jobs.upkeep import Upkeep
+from ghostless.lua import VERBS, loader, render_all
 from ghostless.lua.definitions import definitions
-from ghostless.lua.loader import render, render_all
 from ghostless.statemachine import TABLE, Event, State
 from redis import Redis
 from redis_server import RedisServer
@@ -58,8 +58,8 @@ def test_another_prefix_changes_every_script_with_a_key_of_ours() -> None:
 
 def test_rendering_is_the_same_in_every_process() -> None:
     """Sets are sorted, so that two processes of one version share their scripts."""
-    assert texts() == texts() == {verb: render(verb, NAMES) for verb in VERBS}
-    sets = [line for line in loader.prelude(NAMES).splitlines() if "]=true" in line]
+    assert texts() == texts()
+    sets = [line for line in loader.prelude(NAMES) if "]=true" in line]
     assert [sorted(line.split("{")[1].rstrip("}").split(", ")) for line in sets] == [
         line.split("{")[1].rstrip("}").split(", ") for line in sets
     ]
@@ -68,7 +68,7 @@ def test_rendering_is_the_same_in_every_process() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_script_defines_nothing_that_it_does_not_use(verb: str) -> None:
     """Redis makes every table and function anew at each call. What is missing, Redis refuses to look for."""
-    text = render(verb, NAMES)
+    text = texts()[verb]
     for piece in definitions(text):
         beginning = piece.partition("\n")[0]
         names = re.match(r"(?:local )?(?:function )?(\w+(?:, \w+)*)", beginning)[1].replace(", ", "|")  # type: ignore[index]
@@ -77,7 +77,7 @@ def test_a_script_defines_nothing_that_it_does_not_use(verb: str) -> None:
 
 def test_the_definitions_stand_in_the_order_in_which_they_build_on_each_other() -> None:
     """Prelude, parts, verb: Lua knows a local only behind its definition."""
-    text = render("finish", NAMES)
+    text = texts()["finish"]
     places = [
         text.index(name) for name in ("local MOVES", "function commit", "function end_badly", "local ENDS_ATTEMPT")
     ]
@@ -93,7 +93,7 @@ def test_names_are_put_in_place() -> None:
 def test_a_name_that_is_not_there_is_an_error() -> None:
     """It does not become nil in a script that runs for weeks."""
     with pytest.raises(KeyError, match="State.NOWHERE"):
-        loader.build("return State.NOWHERE", (), NAMES)
+        loader.build("return State.NOWHERE", NAMES)
 
 
 def test_an_unknown_part_is_an_error() -> None:
@@ -105,12 +105,14 @@ def test_an_unknown_part_is_an_error() -> None:
 def test_prelude_lists_the_names_of_every_member(redis: Redis) -> None:
     """Lua's State, Event and Reason have what Python's have, and a name that is not there is nil."""
     body = "local all = {} for name, value in pairs(State) do all[#all + 1] = name .. value end return all"
-    text = loader.build("return {State.PENDING, Event.GIVE_UP, Reason.CRASHED}", (), NAMES)
+    text = loader.build("return {State.PENDING, Event.GIVE_UP, Reason.CRASHED}", NAMES)
     assert ["PENDING", "GIVE_UP", "crashed"] == redis.eval(text, 0)
-    assert sorted(state.name + state for state in State) == sorted(redis.eval(loader.build(body, (), NAMES), 0))
+    assert sorted(state.name + state for state in State) == sorted(redis.eval(loader.build(body, NAMES), 0))
 
 
-@pytest.mark.parametrize("prefix", ['te"am:', "back\\slash:", "it's:", "a]]b:", "-- x:".replace(" ", ""), "{tag}:"])
+@pytest.mark.parametrize(
+    "prefix", ['te"am:', "back\\slash:", "it's:", "a]]b:", "--x:", "{tag}:", "key.task:", "State.X:"]
+)
 def test_an_odd_prefix_is_quoted(redis: Redis, prefix: str) -> None:
     """Any prefix that the settings allow works, and every key stands under it."""
     store = Store(redis, Settings(prefix=Settings.from_environment({"GHOSTLESS_PREFIX": prefix}).prefix))
@@ -119,6 +121,8 @@ def test_an_odd_prefix_is_quoted(redis: Redis, prefix: str) -> None:
     assert ID == held.task_id
     assert [] == [key for key in redis.scan_iter() if not key.startswith((prefix, "rq:"))]
     assert "PROCESSING" == redis.hget(f"{prefix}task:{ID}", "state")
+    redis.delete(store.keys.deadlines)
+    assert 1 == Upkeep(store).compare([ID], actor="tester").moved  # which builds names of keys from other names
 
 
 def test_two_prefixes_do_not_see_each_other(redis: Redis) -> None:

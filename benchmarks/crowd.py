@@ -26,6 +26,9 @@ PATIENCE = 120.0
 MOVE = re.compile(rb'id: (\S+)\nevent: task\ndata: [^\n]*"actor":"(?:(one|all):(\d+))?')
 """A move: its cursor, and of those whose wait is measured who is told, and when it was written (monotonic ns)."""
 
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+"""What ends a stream; the server keeps the connection for a further request."""
+
 
 @dataclass(slots=True)
 class Digest:
@@ -170,15 +173,14 @@ class Visitors:
             self._tally.answered += received.startswith(b"HTTP/1.1 200 ")
             self._forget(visitor.socket.fileno())
             return
-        if not received:
-            self._go_on(visitor)
-            return
         now = time.monotonic_ns()
         whole, end, visitor.tail = (visitor.tail + received).rpartition(b"\n\n")
         if end and self._only_counts:
             visitor.digest.moves += whole.count(b"\nevent: task\n")
         elif end:
             self._read(visitor, whole + end, now)
+        if not received or visitor.tail.endswith(LAST_CHUNK):
+            self._go_on(visitor)
 
     def _read(self, visitor: Visitor, events: bytes, now: int) -> None:
         for cursor, told, written_at in MOVE.findall(events):

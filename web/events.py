@@ -116,7 +116,7 @@ class Body:
 
     def close(self) -> None:
         """Listen no more."""
-        self._listening.__exit__()
+        self._listening.close()
 
 
 def _while_known(blocks: Iterable[bytes], credential: Credential, keyring: Keyring) -> Iterable[bytes]:

@@ -23,13 +23,13 @@ RING = 4096
 """Newest moves kept in memory, so that clients which were away for a moment cost Redis nothing."""
 
 SILENCE = 90.0
-"""Seconds after which a feed counts as dead; with all time-outs and retries against a mute Redis it takes 45."""
+"""Seconds after which a thread counts as dead; with all time-outs and retries against a mute Redis it takes 45."""
 
 DRAIN_PAUSE = 0.1
 """Seconds between the ends of two subscriptions at most, so that few of them do not make a stop long."""
 
 TICK = 0.25
-"""Seconds by which who waits for nothing in particular may wake late: one clock looks after all of them."""
+"""Seconds by which a wait without news may end late: one clock looks after all of them."""
 
 START_PATIENCE = 5.0
 """Seconds that a listener waits for another one to start the feeds."""
@@ -83,9 +83,9 @@ class Hub:
             if not self.alive or self._draining:
                 raise HubClosed
             self._subscribers += 1
-            return (self._rooms.get(watch) or self._open(watch)).enter()
+            return (self._rooms.get(watch) or self._add_room(watch)).enter()
 
-    def _open(self, watch: Watch) -> Room:
+    def _add_room(self, watch: Watch) -> Room:
         self._rooms[watch] = room = Room(watch)
         for place in watch.places():
             self._places.setdefault(place, set()).add(room)
@@ -97,9 +97,9 @@ class Hub:
             room = subscription.room
             self._subscribers -= room.leave(subscription)
             if not room.members and self._rooms.get(room.watch) is room:
-                self._close(room)
+                self._remove_room(room)
 
-    def _close(self, room: Room) -> None:
+    def _remove_room(self, room: Room) -> None:
         del self._rooms[room.watch]
         for place in room.watch.places():
             self._places[place].discard(room)
@@ -173,12 +173,12 @@ class Hub:
 
     @property
     def age(self) -> float | None:
-        """Seconds since the slower of both feeds came round; None as long as nobody ever listened."""
+        """Seconds since the slowest of its threads came round; None as long as nobody ever listened."""
         return time.monotonic() - min(self._beats.values()) if self._beats else None
 
     @property
     def alive(self) -> bool:
-        """Whether both feeds still come round; true as long as nobody ever listened."""
+        """Whether its threads still come round; true as long as nobody ever listened."""
         now = time.monotonic()
         fresh = all(now - beat < SILENCE for beat in list(self._beats.values()))
         return not self._stop.is_set() and fresh and all(thread.is_alive() for thread in self._threads)
@@ -203,13 +203,13 @@ class Hub:
         self.close()
 
     def close(self) -> None:
-        """End every subscription and both feeds; what comes later is refused. Does not wait."""
+        """End every subscription and all threads; what comes later is refused. Does not wait."""
         with self._lock:
             self._stop.set()
             self._close_all()
 
     def join(self, seconds: float) -> None:
-        """Wait until the feeds have ended, at most this long for each."""
+        """Wait until the threads have ended, at most this long for each."""
         for thread in self._threads:
             thread.join(seconds)
 
@@ -261,7 +261,7 @@ class Hub:
     # For the feeds
 
     def beat(self, name: str) -> None:
-        """Note that a feed came round."""
+        """Note that a thread came round."""
         self._beats[name] = time.monotonic()
 
     def paused(self, seconds: float) -> bool:

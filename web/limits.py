@@ -78,6 +78,10 @@ class Taken:
         self._share.take(self._name)
 
     def __exit__(self, *_: object) -> None:
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Hold it no more."""
         self._share.give_back(self._name)
 
 

@@ -33,13 +33,17 @@ class Place:
             undo.pop_all()
 
     def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Let another one have the place."""
         self._hub.leave_place()
         for share in self._shares:
-            share.__exit__()
+            share.give_back()
 
 
 class Listening:
-    """A place, and an inbox for what happens, while a block runs; it may be ended twice."""
+    """A place, and an inbox for what happens, while a block runs, which may outlive the request."""
 
     __slots__ = ("_desk", "_inbox", "_place", "_watch")
 
@@ -56,7 +60,11 @@ class Listening:
         return self._inbox
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Listen no more; twice does no harm."""
         inbox, self._inbox = self._inbox, None
         if inbox:
             self._desk.hub.unsubscribe(inbox)
-            self._place.__exit__()
+            self._place.leave()

@@ -19,8 +19,8 @@ PENDING_LIMIT = 256
 LOG_LIMIT = 100
 """Log lines that wait for one client; the oldest are dropped."""
 
-
 NOTHING_TAKEN = (0, NO_MOVES)
+"""What was taken last of a room's moves when that is none."""
 
 
 class Reset(NamedTuple):

@@ -150,6 +150,7 @@ class Server(BaseApplication):
             "post_fork": die_while_booting,
             "post_worker_init": self._begin,
             "worker_int": self._hurry,
+            "worker_exit": spare_nothing,
             **options,
         }
         super().__init__()
@@ -194,6 +195,11 @@ def spare_the_collector() -> None:
     """
     gc.set_threshold(NEW_OBJECTS)
     gc.freeze()
+
+
+def spare_nothing(_arbiter: Any, _worker: Any) -> None:
+    """Let Python's end clear everything away in its usual order."""
+    gc.unfreeze()
 
 
 def die_while_booting(_arbiter: Any, _worker: Any) -> None:

@@ -130,6 +130,17 @@ def test_progress_is_coalesced_and_log_lines_are_bounded(hub: Hub) -> None:
     assert b'"499"' in batch.live[-1].frame
 
 
+def test_a_wait_ends_without_news(hub: Hub) -> None:
+    """One clock wakes all who waited for long enough, also while nothing happens and nobody else comes."""
+    inboxes = [hub.subscribe(Watch()) for _ in range(3)]
+    waiters = [threading.Thread(target=hub.take, args=(inbox, 0.01)) for inbox in inboxes]
+    for waiter in waiters:
+        waiter.start()
+    for waiter in waiters:
+        waiter.join(10)
+        assert not waiter.is_alive()
+
+
 def test_who_wants_no_progress_is_not_woken_by_it(hub: Hub) -> None:
     """A long poll that waits for another state sleeps through any number of progress reports."""
     inbox = hub.subscribe(Watch(frozenset({"a"}), live=False))

@@ -30,12 +30,14 @@ SLOW = 5_000
 
 
 @contextmanager
-def watched(settings: Settings) -> Generator[None]:
-    """Run a watchdog, a process of its own."""
+def watched(settings: Settings, reads: Reads) -> Generator[None]:
+    """Run a watchdog, a process of its own, once it sweeps: its start takes a CPU for a while."""
     environment = {**os.environ, "GHOSTLESS_REDIS_URL": settings.redis_url}
     command = [sys.executable, "-m", "ghostless.jobs.cli", "watchdog"]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
+        while not str((reads.watchdog() or {}).get("actor")).endswith(f"-{process.pid}"):
+            time.sleep(0.05)
         yield
     finally:
         process.terminate()
@@ -55,9 +57,7 @@ def latencies(hand: Hand, is_over: Callable[[int], bool]) -> list[float]:
 def release(store: Store, number: int) -> None:
     """Let so many tasks become due at once, beside a worker, and print what it noticed."""
     hand, reads = Hand(store), Reads(store.redis, store.keys)
-    with watched(store.settings):
-        while not reads.is_watched():
-            time.sleep(0.05)
+    with watched(store.settings, reads):
         quiet = latencies(hand, lambda done: done >= CALLS)
         tasks = make_due(store, number)
         latencies(hand, lambda _: number_due(store) < len(tasks))  # until the next sweep

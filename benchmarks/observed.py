@@ -66,8 +66,8 @@ class SlowCommands:
 
     def watch(self, limit: int) -> None:
         """Forget what was, and note those from now on."""
-        self._redis.config_set("slowlog-log-slower-than", limit)
         self._redis.slowlog_reset()
+        self._redis.config_set("slowlog-log-slower-than", limit)
 
     def longest(self, number: int) -> list[str]:
         """Return the longest ones, each as its time in ms and its first words."""

@@ -62,4 +62,4 @@ def _ratio(column: Column, ours: Report, theirs: Report) -> float | None:
     better, worse = (ours, theirs) if column.more_is_better else (theirs, ours)
     if not better.get(column.key) or not worse.get(column.key):
         return None
-    return _short(better[column.key] / worse[column.key])
+    return float(f"{better[column.key] / worse[column.key]:.3g}")

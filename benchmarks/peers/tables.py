@@ -49,7 +49,9 @@ def show(report: Report) -> None:
     """Print the tables; ×N means that we are N times better."""
     console = Console()
     for title, columns in GROUPS.items():
-        table = Table(title, *(column.title for column in columns))
+        table = Table()
+        for head in (title, *(column.title for column in columns)):
+            table.add_column(head, overflow="fold")
         for row in rows(report, columns):
             table.add_row(*(text.replace(" (", "\n(") for text in row))  # narrow enough for a terminal
         console.print(table)

@@ -124,7 +124,7 @@ class Supervisor:
             )
             if task.type in self.horse.set_up:  # else the horse says when the setup is over
                 self._clocks.begin(time.monotonic())
-            log.debug("%s: attempt %d of %s begins", task.type, held.attempt, held.task_id)
+            log.info("%s: attempt %d of %s begins", task.type, held.attempt, held.task_id)
             return self._watch()
         finally:
             if os.path.exists(self.tmpdir):  # few handlers ask for it

@@ -223,8 +223,9 @@ class Reporter(threading.Thread):
             self._changed.notify_all()
             if pause:
                 self._changed.wait_for(lambda: self._stopping, pause)
-            while not pause and not self._has_work():
-                self._changed.wait(self._beat_due - time.monotonic())
+            else:
+                while not self._has_work():  # a beat may become due earlier meanwhile
+                    self._changed.wait(self._beat_due - time.monotonic())
             self._sending = True
             return not self._stopping
 

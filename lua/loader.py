@@ -63,7 +63,7 @@ VALUES = (
 )  # fmt: skip
 """What a task keeps beside its record, each in a key of its own."""
 
-BATCH = 30
+BATCH = 25
 """Tasks that one call moves, at most: about as many as take a millisecond, for which all others wait."""
 
 WAKE_HINTS = 100

@@ -36,8 +36,8 @@ from ..statemachine import (
 from ..statemachine.budget import BUDGETS, CLOCKS
 from .definitions import definitions, needed, without_comments
 
-ALWAYS = ("transition", "dependents")
-"""Parts that stand before every verb: how a task moves, and what its end means for others."""
+ALWAYS = ("reading", "transition", "dependents")
+"""Parts that stand before every verb: how a task is read and moves, and what its end means for others."""
 
 SHARED = (
     *ALWAYS, "attempt", "person", "held", "batch", "claim_next", "look", "hand_over", "tickets", "awaited",

@@ -133,6 +133,7 @@ def prelude(names: Mapping[str, str]) -> list[str]:
         f"local BY_POLICY = {_quote(BY_POLICY)}",
         _local("TERMS", _terms()),
         _local("DEFAULT_TERMS", {name: str(getattr(Policy(), name)) for name in _terms()}),
+        f"local TICKET_FUNCTION = {_quote(TICKET_FUNCTION)}",
         f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
         f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
         f"local BATCH = {BATCH}",

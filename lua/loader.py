@@ -36,8 +36,8 @@ from ..statemachine import (
 from ..statemachine.budget import BUDGETS, CLOCKS
 from .definitions import definitions, needed, without_comments
 
-ALWAYS = ("transition", "dependents")
-"""Parts that stand before every verb: how a task moves, and what its end means for others."""
+ALWAYS = ("reading", "transition", "dependents")
+"""Parts that stand before every verb: how a task is read and moves, and what its end means for others."""
 
 SHARED = (
     *ALWAYS, "attempt", "person", "held", "batch", "claim_next", "look", "hand_over", "tickets", "awaited",
@@ -63,7 +63,7 @@ VALUES = (
 )  # fmt: skip
 """What a task keeps beside its record, each in a key of its own."""
 
-BATCH = 30
+BATCH = 25
 """Tasks that one call moves, at most: about as many as take a millisecond, for which all others wait."""
 
 WAKE_HINTS = 100
@@ -133,6 +133,7 @@ def prelude(names: Mapping[str, str]) -> list[str]:
         f"local BY_POLICY = {_quote(BY_POLICY)}",
         _local("TERMS", _terms()),
         _local("DEFAULT_TERMS", {name: str(getattr(Policy(), name)) for name in _terms()}),
+        f"local TICKET_FUNCTION = {_quote(TICKET_FUNCTION)}",
         f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
         f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
         f"local BATCH = {BATCH}",

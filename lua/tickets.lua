@@ -69,10 +69,11 @@ local function check_tickets(look)
   end
 end
 
--- A ticket of a task that is gone. A plain rq job has no task, and a record that is not our ticket's.
+-- A ticket of a task that is gone, in the form of any version. A plain rq job has no task, and a record that is not our
+-- ticket's.
 local function is_orphan(list, id)
   local places = redis.pcall("LPOS", list, id, "COUNT", 0)
   if places.err or #places == 0 then return false end
   local data = redis.pcall("HGET", key.rq_job .. id, "data")
-  return not data or data == TICKET[2]
+  return not data or string.find(data, TICKET_FUNCTION, 1, true) ~= nil
 end

@@ -29,7 +29,7 @@ from scripts.seeding import (
 )
 from scripts.snapshot import difference, snapshot
 
-GOOD = 10
+GOOD = 8
 WRONG_TYPES: dict[bytes, Callable[[Redis, bytes], object]] = {
     b"a-string": lambda redis, key: redis.set(key, "text"),
     b"a-list": lambda redis, key: redis.rpush(key, "text"),

@@ -86,6 +86,8 @@ class Runner:
             artifacts=self._artifacts,
             results=order.get("results", {}),  # a worker that runs an older version sends none
         )
+        if not order.get("is_timed"):  # the worker waits for word; one of an older version always does
+            attempt.send("started")
         result = attempt.call(_await_or_return, task_type.handler, context, params)
         try:
             return to_json("result", result)
@@ -95,7 +97,6 @@ class Runner:
     def _model(self, attempt: Attempt, task_type: TaskType) -> object:
         if task_type.name not in self._models:
             self._set_up(task_type, attempt.call)
-            attempt.send("started")  # later attempts of the type start when they are ordered
         return self._models[task_type.name]
 
     def _set_up(self, task_type: TaskType, call: Callable[[Callable[[], object]], object]) -> None:

@@ -201,10 +201,16 @@ class RegisteredWorker(RqWorker):
         return WorkerRecord(VERSION, beat_at, lease=round(1000 * self.settings.lease))
 
     def set_state(self, state: str, pipeline: Any = None) -> None:
-        """Note whether the worker is busy; the next beat tells rq's listings, or the pipeline of rq's that is given."""
+        """Note whether the worker is busy; a beat soon tells rq's listings, or the pipeline of rq's that is given."""
+        is_news = state != self.get_state()
         self._state = state
         if pipeline is not None:
             super().set_state(state, pipeline)
+        elif is_news:
+            self.tell_soon()
+
+    def tell_soon(self) -> None:
+        """Let others see soon what has changed. Without a beat of its own it is seen by the next one."""
 
     def run_maintenance_tasks(self) -> None:
         """Run rq's maintenance of plain jobs; an outage only delays it."""

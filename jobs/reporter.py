@@ -99,6 +99,7 @@ class Reporter(threading.Thread):
             if self._held == held:
                 return
             self._held, self.state, self.is_lost = held, state, False
+            self._outbox = _Outbox()
             self._longest_run = self.asked = None
             self.renewed_at = since
             was_hinted = self._hinted == held.task_id
@@ -108,9 +109,8 @@ class Reporter(threading.Thread):
     def release(self) -> None:
         """Stop reporting for the attempt; what was not sent is dropped."""
         with self._changed:
-            if self._held:
-                self._held = self.asked = None
-                self._outbox = _Outbox()
+            self._held = self.asked = None
+            self._outbox = _Outbox()
 
     def progress(self, fraction: float, message: str) -> None:
         """Report how far the attempt is; a newer report replaces one not sent yet."""
@@ -257,7 +257,8 @@ class Reporter(threading.Thread):
                 self._write(held, lambda report=report: self._call(held, report))
             except (RedisUnavailable, RedisFull):
                 with self._changed:
-                    self._outbox.put_back(report)
+                    if self._held is held:  # else it would be sent as another attempt's
+                        self._outbox.put_back(report)
                 raise
 
     def _take(self, held: Held) -> _Report | None:

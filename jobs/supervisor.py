@@ -110,6 +110,7 @@ class Supervisor:
             # Frozen since the claim, or Redis took its time with it: others may run the task by now.
             if time.monotonic() >= self._lease_ends_at() and not self.reporter.renew(self.settings.beat):
                 return None if self.reporter.is_lost else _NOT_BEGUN
+            is_timed = task.type in self.horse.set_up  # else the horse says when the setup is over
             self.horse.run(
                 {
                     "task_id": held.task_id,
@@ -120,9 +121,10 @@ class Supervisor:
                     "results": self.claimed.results,
                     "tmpdir": self.tmpdir,
                     "until": self._lease_ends_at(),
+                    "is_timed": is_timed,
                 }
             )
-            if task.type in self.horse.set_up:  # else the horse says when the setup is over
+            if is_timed:
                 self._clocks.begin(time.monotonic())
             log.info("%s: attempt %d of %s begins", task.type, held.attempt, held.task_id)
             return self._watch()

@@ -245,14 +245,14 @@ class Worker(PlainWorker):
             return self.fetch_plain(reply)
         if isinstance(reply, Claimed):
             queue = self.queue_named(reply.task.queue)
-            self._show(WorkerStatus.BUSY)
+            self.set_state(WorkerStatus.BUSY)
             self.reorder_queues(queue)
             return reply, queue
         return None
 
     def _idle(self, reply: ClaimReply | None) -> None:
         is_suspended = isinstance(reply, NothingToClaim) and reply.why == "suspended"
-        self._show(WorkerStatus.SUSPENDED if is_suspended else WorkerStatus.IDLE)
+        self.set_state(WorkerStatus.SUSPENDED if is_suspended else WorkerStatus.IDLE)
         if self.should_run_maintenance_tasks:
             self.run_maintenance_tasks()
         if is_suspended:
@@ -260,9 +260,9 @@ class Worker(PlainWorker):
         elif not tolerate(self._wait_for_hint):
             self._rest(random.uniform(0.5, 1))
 
-    def _show(self, state: WorkerStatus) -> None:
-        if state != self.get_state() and self._reporter:
-            self.set_state(state)
+    def tell_soon(self) -> None:
+        """Beat soon: rq's listings are to show that the worker is busy, or idle."""
+        if self._reporter:
             self._reporter.beat_soon(SHOWN_WITHIN)
 
     def run_maintenance_tasks(self) -> None:

@@ -75,5 +75,5 @@ local function is_orphan(list, id)
   local places = redis.pcall("LPOS", list, id, "COUNT", 0)
   if places.err or #places == 0 then return false end
   local data = redis.pcall("HGET", key.rq_job .. id, "data")
-  return not data or string.find(data, TICKET_FUNCTION, 1, true) ~= nil
+  return not data or type(data) == "string" and string.find(data, TICKET_FUNCTION, 1, true) ~= nil
 end

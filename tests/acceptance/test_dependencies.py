@@ -9,6 +9,7 @@ import pytest
 from fleet import Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.submission import Request
+from ghostless.lua import BATCH
 from helpers import eventually, expect
 
 from .conftest import assert_clean, ended, entry_of, owner, publish, running, story
@@ -81,13 +82,13 @@ def test_a_worker_that_dies_in_the_middle(
 
 
 def test_an_end_without_workers(client: Client, fleet: Fleet, submit: Callable[..., str]) -> None:
-    """A cancel ends a hundred at once, and a watchdog that is killed and started again the rest of a long chain."""
+    """A cancel ends a batch at once, and a watchdog that is killed and started again the rest of a long chain."""
     publish(fleet)
     ids = [submit()]
     for _ in range(450):
         ids.append(submit(ids[-1]))
     client.cancel(ids[0], message="not wanted any more")
-    assert client.counts()["CANCELLED"] == 101
+    assert client.counts()["CANCELLED"] == 1 + BATCH
     fleet.watchdog().kill()
     fleet.watchdog()
     eventually(lambda: expect(client.counts()["CANCELLED"] == 451), seconds=20)

@@ -304,11 +304,12 @@ def test_a_plain_job_of_rq_is_no_remains(redis: Redis) -> None:
     """A ticket without a task is a plain job's, which is rq's own; only ours, or one of nothing, is removed."""
     stage = scene(redis)
     stage.store.submit(submission("t2"))
-    redis.rpush(stage.keys.rq_queue(QUEUE), "plain", "nothing")
+    redis.rpush(stage.keys.rq_queue(QUEUE), "plain", "nothing", "damaged")
     redis.hset(stage.keys.rq_job("plain"), mapping={"origin": QUEUE, "data": "call"})
+    redis.set(stage.keys.rq_job("damaged"), "no job")
     redis.delete(stage.keys.task("t2"))
-    Upkeep(stage.store).search(["plain", "nothing", "t2"], QUEUE, 3, BY_PERSON)
-    assert ["plain"] == stage.queue
+    Upkeep(stage.store).search(["damaged", "plain", "nothing", "t2"], QUEUE, 4, BY_PERSON)
+    assert ["plain", "damaged"] == stage.queue
     assert redis.exists(stage.keys.rq_job("plain"))
     assert not redis.exists(stage.keys.rq_job("t2"))
 

@@ -2,8 +2,10 @@
 
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from ghostless.jobs.errors import RedisUnavailable
 from ghostless.jobs.messages import Answer, Held
 from ghostless.jobs.reporter import Reporter
 from ghostless.jobs.settings import Settings
@@ -37,7 +39,7 @@ def test_a_hint_that_comes_while_a_beat_is_sent_is_not_forgotten() -> None:
     assert 2 == len(beats)
 
 
-def _assert_beats(beats: list[float], number: int) -> None:
+def _assert_beats(beats: list[Any], number: int) -> None:
     assert len(beats) >= number
 
 
@@ -97,3 +99,34 @@ def test_a_task_wakes_the_reporter_only_when_there_is_something_to_report(monkey
         assert len(looks) < 10
     finally:
         reporter.stop()
+
+
+def test_what_could_not_be_sent_of_one_attempt_is_not_sent_as_the_next_ones() -> None:
+    """The call that fails may end when its attempt is over, and another one has begun."""
+    sent: list[tuple[str, list[str]]] = []
+
+    def log(held: Held, lines: list[str], call_id: str) -> Answer:
+        sent.append((held.task_id, list(lines)))
+        if held is HELD:
+            reporter.release()
+            reporter.hold(other, State.PROCESSING, time.monotonic())
+            raise RedisUnavailable(ConnectionError("gone for a moment"))
+        return Answer("moved", held.task_id, State.PROCESSING)
+
+    other = Held("t2", 1, "bb")
+
+    def heartbeat(held: Held, longest_run: int | None = None) -> Answer:
+        return Answer("moved", held.task_id, State.PROCESSING)
+
+    store = SimpleNamespace(settings=Settings(beat=60.0, lease=180.0), log=log, heartbeat=heartbeat)
+    reporter = Reporter(store, "worker:w", wake=lambda: None, on_beat=lambda: None)  # type: ignore[arg-type]
+    reporter.hold(HELD, State.PROCESSING, time.monotonic())
+    reporter.line("of the first")
+    reporter.start()
+    try:
+        eventually(lambda: _assert_beats(sent, 1))
+        reporter.line("of the second")
+        eventually(lambda: _assert_beats(sent, 2))
+    finally:
+        reporter.stop()
+    assert ["of the first", "of the second"] == [line for _, lines in sent for line in lines]

@@ -235,6 +235,8 @@ def test_an_ending_is_sent_again_well_within_a_lease(
 class NoHorse:
     """Raises whatever is asked of it."""
 
+    set_up = ()
+
     def run(self, order: Any) -> None:
         """Tell that the handler would begin."""
         raise BrokenPipeError("the handler was to begin")

@@ -329,8 +329,8 @@ class Worker(PlainWorker):
             log.warning("task %s was given away; its work here was stopped", claimed.held.task_id)
 
     def _settle(self, reporter: Reporter, claimed: Claimed, ending: Ending) -> None:
-        store, actor, wish = self._claims.store, self.actor, self._next_claim()
-        answer, reply = settle(store, reporter, claimed, ending, actor, next_claim=wish, give_up=self._give_up)
+        store, actor, claim = self._claims.store, self.actor, self._next_claim()
+        answer, reply = settle(store, reporter, claimed, ending, actor, next_claim=claim, give_up=self._give_up)
         self.count_attempt(ending)
         log_ending(claimed, ending, answer)
         self._claims.keep(reply)

@@ -220,7 +220,12 @@ class Hub:
         redis, keys = self._past.redis, self._past.keys
         history, live = HistoryFeed(redis, keys, self), LiveFeed(redis, keys, self)
         feeds = {"history": history.run, "live": live.run, "clock": self._keep_time}
-        self._threads = [self._thread(name, run) for name, run in feeds.items()]
+        try:
+            self._threads = [self._thread(name, run) for name, run in feeds.items()]
+        except RuntimeError as error:  # the process has no thread left; those that run must not do so beside others
+            log.critical("the hub cannot start: %s", error)
+            self.close()
+            raise HubClosed from error
 
     def _thread(self, name: str, run: Callable[[], None]) -> threading.Thread:
         def guarded() -> None:
@@ -230,8 +235,7 @@ class Hub:
                 # Ended by a fault of ours: let nobody wait for what will not come.
                 if not self._stop.is_set():
                     log.critical("the hub's %s thread ended", name)
-                    with self._lock:
-                        self._close_all()
+                    self.close()
 
         self.beat(name)
         thread = threading.Thread(target=guarded, name=f"hub-{name}", daemon=True)

@@ -11,7 +11,7 @@ from ghostless.web.cursors import Cursor
 from ghostless.web.feeds import Feed
 from ghostless.web.frames import Live, Moment
 from ghostless.web.hub import Hub, HubClosed, HubFull
-from ghostless.web.rooms import LOG_LIMIT, PENDING_LIMIT
+from ghostless.web.rooms import LOG_LIMIT, PENDING_LIMIT, Subscription
 from ghostless.web.watch import Watch
 from web_tools import until
 
@@ -325,6 +325,36 @@ def test_a_feed_that_ends_by_a_fault_is_seen(monkeypatch: pytest.MonkeyPatch) ->
         hub.subscribe(Watch())
     hub.close()
     hub.join(5)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_dying_feed_lets_nobody_in(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its thread still runs, to end everybody, who comes is refused already: nobody would end him."""
+    alive: list[bool] = []
+    monkeypatch.setattr(Silent, "run", lambda self: self.hub.paused(0.05) and 1 / 0)
+    monkeypatch.setattr(Subscription, "close", lambda self: alive.append(hub.alive))
+    hub.subscribe(Watch())
+    until(lambda: alive)
+    assert not any(alive)
+
+
+def test_a_start_in_part_is_undone(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without threads for all feeds none goes on alone, and nobody starts a second one beside it."""
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def start_first(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_first)
+    for _ in range(2):
+        with pytest.raises(HubClosed):
+            hub.subscribe(Watch())
+    started[0].join(5)
+    assert ([False], False) == ([thread.is_alive() for thread in started], hub.alive)
 
 
 def test_the_pause_between_attempts_grows_and_is_bounded() -> None:

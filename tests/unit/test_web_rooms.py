@@ -162,6 +162,15 @@ def test_a_room_keeps_what_somebody_lacks_and_no_more(room: Room) -> None:
     assert [] == room._moments
 
 
+def test_for_who_left_nothing_waits(room: Room) -> None:
+    """A look after the end takes nothing from those who are still there."""
+    member, away = room.enter(), room.enter()
+    room.leave(away)
+    room.push(move(1))
+    assert [] == taken(away)
+    assert [1] == taken(member)
+
+
 def test_who_comes_late_hears_only_what_comes_then(room: Room) -> None:
     """What waits for others is not for a new member, which has read from Redis up to here."""
     first = room.enter()

@@ -16,9 +16,10 @@ from ..jobs.keys import Keys
 from .cursors import Cursor, EntryId, from_text, to_text
 from .frames import Live, Moment
 from .past import ends
+from .rooms import PENDING_LIMIT
 
-READ_AT_ONCE = 512
-"""Entries of the history that one read returns at most."""
+READ_AT_ONCE = PENDING_LIMIT // 2
+"""Entries of the history that one read returns at most; two reads in a row overflow no room."""
 
 BACKOFF = (0.1, 2.0)
 """Seconds between attempts to reach Redis again: the first, and the most."""

@@ -92,10 +92,11 @@ class Moment:
 
     def frame(self, epoch: str) -> bytes:
         """Return its event, with the cursor behind it as id."""
-        if self._frame is None or self._frame[0] != epoch:
+        known = self._frame  # read once: another thread may write one of another epoch
+        if known is None or known[0] != epoch:
             cursor = Cursor(epoch, self.at)
-            self._frame = epoch, frame(event="task", data=move_view(self.entry), id=str(cursor))
-        return self._frame[1]
+            known = self._frame = epoch, frame(event="task", data=move_view(self.entry), id=str(cursor))
+        return known[1]
 
 
 class Moves:
@@ -115,9 +116,10 @@ class Moves:
 
     def frame(self, epoch: str) -> bytes:
         """Return their events as one block."""
-        if self._frame is None or self._frame[0] != epoch:
-            self._frame = epoch, b"".join([moment.frame(epoch) for moment in self.moments])
-        return self._frame[1]
+        known = self._frame  # as above
+        if known is None or known[0] != epoch:
+            known = self._frame = epoch, b"".join([moment.frame(epoch) for moment in self.moments])
+        return known[1]
 
 
 NO_MOVES = Moves(())

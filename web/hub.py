@@ -7,20 +7,17 @@ connections: one that waits for entries of the history, one that hears progress 
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..jobs.errors import GhostlessError
 from .cursors import ORIGIN, Cursor, EntryId
 from .feeds import HistoryFeed, LiveFeed
-from .frames import Live, Moment
+from .frames import NO_MOVES, Live, Moment
 from .past import Past
+from .ring import Part, Ring
 from .rooms import Batch, Reset, Room, Subscription
 from .watch import Subject, Watch, places_of
-
-RING = 4096
-"""Newest moves kept in memory, so that clients which were away for a moment cost Redis nothing."""
 
 SILENCE = 90.0
 """Seconds after which a thread counts as dead; with all time-outs and retries against a mute Redis it takes 45."""
@@ -71,8 +68,7 @@ class Hub:
         self._places: dict[tuple[str, str], set[Room]] = {}
         self._places_held = 0
         self._position = Cursor("", ORIGIN)
-        self._ring: deque[Moment] = deque()
-        self._ring_from: EntryId = ORIGIN
+        self._ring = Ring()
 
     # For those who listen
 
@@ -133,23 +129,17 @@ class Hub:
         with self._lock:
             return subscription.take(self._position)
 
-    def recent(self, after: Cursor) -> list[Moment] | None:
-        """Return every move after a place from memory; None when memory does not know that place.
+    def replay(self, watch: Watch, after: Cursor) -> Part | None:
+        """Return from memory what a watch accepts of the next moves; None when memory does not know that place.
 
-        A place between two known moves is of a history that Redis lost; only Redis can tell.
+        They are `PENDING_LIMIT` at most: ask again from the place that they reach, until that is the place itself.
         """
-        found: list[Moment] = []
         with self._lock:
             if after.epoch != self._position.epoch:
                 return None
-            reached = self._ring_from
-            for moment in reversed(self._ring):
-                if moment.at <= after.at:
-                    reached = moment.at
-                    break
-                found.append(moment)
-            known = after.at in (reached, self._position.at)
-        return found[::-1] if known else None
+            if after.at == self._position.at:
+                return Part(NO_MOVES, after.at)
+            return self._ring.after(watch, after.at)
 
     @property
     def position(self) -> Cursor:
@@ -230,7 +220,12 @@ class Hub:
         redis, keys = self._past.redis, self._past.keys
         history, live = HistoryFeed(redis, keys, self), LiveFeed(redis, keys, self)
         feeds = {"history": history.run, "live": live.run, "clock": self._keep_time}
-        self._threads = [self._thread(name, run) for name, run in feeds.items()]
+        try:
+            self._threads = [self._thread(name, run) for name, run in feeds.items()]
+        except RuntimeError as error:  # the process has no thread left; those that run must not do so beside others
+            log.critical("the hub cannot start: %s", error)
+            self.close()
+            raise HubClosed from error
 
     def _thread(self, name: str, run: Callable[[], None]) -> threading.Thread:
         def guarded() -> None:
@@ -240,8 +235,7 @@ class Hub:
                 # Ended by a fault of ours: let nobody wait for what will not come.
                 if not self._stop.is_set():
                     log.critical("the hub's %s thread ended", name)
-                    with self._lock:
-                        self._close_all()
+                    self.close()
 
         self.beat(name)
         thread = threading.Thread(target=guarded, name=f"hub-{name}", daemon=True)
@@ -276,12 +270,12 @@ class Hub:
         """
         with self._lock:
             for moment in moments:
-                self._remember(moment)
+                self._ring.append(moment)
                 for room in self._interested(moment.entry):
                     room.push(moment)
             self._position = Cursor(self._position.epoch, position)
             if not complete:
-                self._forget()
+                self._ring.clear(position)
                 for room in self._rooms.values():
                     room.drop()
 
@@ -301,18 +295,9 @@ class Hub:
     def _go_on_from(self, position: Cursor, reason: str = "") -> None:
         with self._lock:
             self._position = position
-            self._forget()
+            self._ring.clear(position.at)
             for room in self._rooms.values() if reason else ():
                 room.reset(Reset(reason, position))
-
-    def _remember(self, moment: Moment) -> None:
-        self._ring.append(moment)
-        if len(self._ring) > RING:
-            self._ring_from = self._ring.popleft().at
-
-    def _forget(self) -> None:
-        self._ring.clear()
-        self._ring_from = self._position.at
 
     def _interested(self, subject: Subject) -> list[Room]:
         rooms = (room for place in places_of(subject) for room in self._places.get(place, ()))

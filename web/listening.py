@@ -37,9 +37,10 @@ class Place:
 
     def leave(self) -> None:
         """Let another one have the place."""
-        self._hub.leave_place()
-        for share in self._shares:
-            share.give_back()
+        with ExitStack() as held:  # each is given back, whatever happens to the others
+            for share in self._shares:
+                held.callback(share.give_back)
+            self._hub.leave_place()
 
 
 class Listening:
@@ -66,5 +67,7 @@ class Listening:
         """Listen no more; twice does no harm."""
         inbox, self._inbox = self._inbox, None
         if inbox:
-            self._desk.hub.unsubscribe(inbox)
-            self._place.leave()
+            try:
+                self._desk.hub.unsubscribe(inbox)
+            finally:
+                self._place.leave()

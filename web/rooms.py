@@ -91,8 +91,11 @@ class Room:
             inbox.tell(live)
 
     def take(self, inbox: "Subscription") -> Moves | None:
-        """Return the moves that wait for a member, who has them then; None when some were lost."""
-        many = self._number - inbox.number
+        """Return the moves that wait for a member, who has them then; None when some were lost.
+
+        For who left nothing waits.
+        """
+        many = self._number - inbox.number if inbox in self.members else 0
         if not many:
             return NO_MOVES
         moves = self._newest(many) if many <= len(self._moments) else None

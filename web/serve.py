@@ -194,6 +194,7 @@ def spare_the_collector() -> None:
     With thousands of streams, whose objects nearly all stay, each look takes tenths of a second.
     """
     gc.set_threshold(NEW_OBJECTS)
+    gc.collect()  # else the garbage of the start would stay for ever
     gc.freeze()
 
 

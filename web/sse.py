@@ -73,7 +73,7 @@ class Stream:
         if last_event_id is None:
             return self._start_fresh()
         cursor = self._terms.places.read(last_event_id)
-        if cursor and not self._watch.tasks and self._hub.recent(cursor) is not None:
+        if cursor and not self._watch.tasks and self._hub.replay(self._watch, cursor):
             self._cursor, self._behind = cursor, True
             return True
         snapshot = self._past.look(sorted(self._watch.tasks), cursor)
@@ -126,7 +126,7 @@ class Stream:
                 return
             batch = self._hub.take(self._inbox, self._patience(beat_at))
             chunk = self._told(batch)
-            if batch.closed or time.monotonic() >= self._ends_at:
+            if batch.closed or self._is_at_its_end:
                 yield chunk + retry()
                 return
             if time.monotonic() >= beat_at:
@@ -151,6 +151,10 @@ class Stream:
     @property
     def _place(self) -> str:
         return self._terms.places.shown(self._cursor)
+
+    @property
+    def _is_at_its_end(self) -> bool:
+        return time.monotonic() >= self._ends_at
 
     def _patience(self, beat_at: float) -> float:
         left = min(beat_at, self._ends_at) - time.monotonic()
@@ -185,7 +189,7 @@ class Stream:
     def _catch_up(self) -> Iterator[bytes]:
         try:
             yield from filter(None, self._missed_moves())  # an empty chunk would end a chunked response
-            self._behind = False
+            self._behind = self._is_at_its_end  # then the client's next stream goes on from there
         except RedisUnavailable as error:
             log.info("a stream waits for Redis: %s", error)
         except Incomplete as error:
@@ -201,10 +205,13 @@ class Stream:
     def _missed_moves(self) -> Iterator[bytes]:
         if self._watch.tasks:
             yield from self._moves_of_tasks()
-        elif (recent := self._hub.recent(self._cursor)) is not None:
-            wanted = [moment for moment in recent if self._watch.accepts(moment.entry)]
-            yield self._caught_up(wanted, recent[-1].at if recent else self._cursor.at)
-        else:
+            return
+        # By parts, each looked up only when the one before it is on its way: what waits for a client stays small.
+        while (part := self._hub.replay(self._watch, self._cursor)) and part.reached > self._cursor.at:
+            yield self._sent(part.moves, Cursor(self._cursor.epoch, part.reached))
+            if self._is_at_its_end:
+                return
+        if part is None:
             yield from self._moves_of_all()
 
     def _moves_of_tasks(self) -> Iterator[bytes]:

@@ -89,6 +89,24 @@ def test_a_submit_whose_answer_was_lost_is_one_task(page: Page, proxy: HttpProxy
     assert 1 == len({asked.headers["idempotency-key"] for asked in proxy.asked if asked.method == "POST"})
 
 
+BROKEN = """async () => {
+    const { ProblemError, verdict } = await import("/static/client/errors.js");
+    const { Http } = await import("/static/client/http.js");
+    const cancel = () => Promise.reject(new TypeError("network error"));
+    const answer = (status) => ({ status, headers: new Headers(), body: { cancel } });
+    const verdicts = [verdict(await ProblemError.of(answer(502)))];
+    window.fetch = async () => answer(401);
+    const http = new Http(new URL(location.origin), async () => "token", { request: 1000 });
+    return [...verdicts, verdict(await http.send("/", {}).catch((error) => error))];
+}"""
+
+
+def test_an_answer_that_breaks_off_is_judged_by_its_status(page: Page, served: Served) -> None:
+    """Where the connection is lost behind a proxy's headers, nothing was refused, and the page must not give up."""
+    open_empty(page, served.url)
+    assert ["away", "fault"] == page.evaluate(BROKEN)
+
+
 def test_patience_ends(page: Page, proxy: HttpProxy) -> None:
     """While a proxy answers in the server's place a request is repeated, but not for ever, whatever it asks for."""
     open_empty(page, proxy.url)

@@ -11,8 +11,8 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.errors import CorruptRecord, TaskNotFound
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
-from ghostless.web import hub as hub_module
 from ghostless.web import past as past_module
+from ghostless.web import ring as ring_module
 from ghostless.web import sse
 from ghostless.web.cursors import ORIGIN
 from ghostless.web.desk import Desk
@@ -76,7 +76,7 @@ def many(client: Client, number: int, **wishes: Any) -> str:
 @pytest.mark.parametrize("ring", [4096, 16], ids=["from memory", "from Redis"])
 def test_a_slow_client_catches_up(desk: Desk, client: Client, monkeypatch: pytest.MonkeyPatch, ring: int) -> None:
     """Its queue is dropped, not grown; later it gets every move it missed, once and in order, and is live again."""
-    monkeypatch.setattr(hub_module, "RING", ring)
+    monkeypatch.setattr(ring_module, "RING", ring)
     monkeypatch.setattr(past_module, "PAGE", 100)
     stream = stream_of(desk, Watch(owner="ann"))
     assert next(stream).startswith(b"retry: ")
@@ -113,7 +113,7 @@ def test_a_slow_client_of_one_task_catches_up_from_its_own_moves(desk: Desk, cli
 
 def test_a_client_too_far_behind_is_told(desk: Desk, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay is bounded; beyond that the client fetches anew, and goes on live from now."""
-    monkeypatch.setattr(hub_module, "RING", 16)
+    monkeypatch.setattr(ring_module, "RING", 16)
     monkeypatch.setattr(past_module, "PAGE", 10)
     monkeypatch.setattr(past_module, "PAGES_LIMIT", 3)
     stream = stream_of(desk, Watch(owner="ann"))
@@ -201,7 +201,7 @@ def test_without_redis_a_new_stream_is_told_to_come_back(durable: RedisServer) -
 
 def test_a_slow_client_waits_for_redis(durable: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it missed cannot be read while Redis is away; it keeps its connection and gets it afterwards."""
-    monkeypatch.setattr(hub_module, "RING", 16)
+    monkeypatch.setattr(ring_module, "RING", 16)
     monkeypatch.setattr(sse, "AGAIN", 0.05)
     monkeypatch.setattr(sse, "HEARTBEAT", 0.1)
     client = Client(Settings(redis_url=durable.url))

@@ -106,7 +106,7 @@ def test_a_stopped_client_is_no_burden_and_catches_up(
     client: Client, settings: Settings, store: Store, tmp_path: Path
 ) -> None:
     """Nothing is kept for it but what Redis keeps; others hear everything at once; woken up, it gets all, in order."""
-    seen, clocks = tmp_path / "seen", {"hub.RING": 64, "sse.HEARTBEAT": HEARTBEAT}
+    seen, clocks = tmp_path / "seen", {"ring.RING": 64, "sse.HEARTBEAT": HEARTBEAT}
     with gunicorn(settings.redis_url, constants=clocks, watchdog=False) as web:  # which would take the tasks away
         url, worker = f"{web.url}/api/events?owner=ann", worker_of(web)
         neighbour = Neighbour(url)

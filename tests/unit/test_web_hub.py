@@ -8,9 +8,10 @@ from ghostless.jobs.model import Entry
 from ghostless.web import hub as hub_module
 from ghostless.web.cursors import Cursor
 from ghostless.web.feeds import Feed
-from ghostless.web.frames import Live, Moment
+from ghostless.web.frames import NO_MOVES, Live, Moment
 from ghostless.web.hub import Hub, HubClosed, HubFull
-from ghostless.web.rooms import LOG_LIMIT, PENDING_LIMIT
+from ghostless.web.ring import Part
+from ghostless.web.rooms import LOG_LIMIT, PENDING_LIMIT, Subscription
 from ghostless.web.watch import Watch
 from web_tools import until
 
@@ -148,19 +149,13 @@ def test_who_wants_no_progress_is_not_woken_by_it(hub: Hub) -> None:
     assert not inbox.signal.is_set()
 
 
-def test_memory_answers_who_was_away_for_a_moment(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest moves come from memory; a cursor before them, beyond them or of another epoch does not."""
-    monkeypatch.setattr(hub_module, "RING", 10)
+def test_memory_answers_only_for_its_own_history(hub: Hub) -> None:
+    """Who has heard everything is told so; a place of another epoch is nothing that memory knows."""
     hub.subscribe(Watch())
-    for number in range(1, 31):
-        say(hub, move(number))
-    recent = hub.recent(Cursor("e1", (125, 0)))
-    assert recent is not None
-    assert [126, 127, 128, 129, 130] == [moment.at[0] for moment in recent]
-    assert 10 == len(hub.recent(Cursor("e1", (120, 0))) or [])
-    assert [] == hub.recent(Cursor("e1", (130, 0)))
-    for elsewhere in (Cursor("e1", (119, 0)), Cursor("e1", (130, 1)), Cursor("e2", (125, 0)), Cursor("e1", (0, 0))):
-        assert hub.recent(elsewhere) is None
+    say(hub, move(1))
+    here, elsewhere = (hub.replay(Watch(), Cursor(epoch, (100, 0))) for epoch in ("e1", "e2"))
+    assert ((101, 0), None) == (here and here.reached, elsewhere)
+    assert Part(NO_MOVES, (101, 0)) == hub.replay(Watch(), Cursor("e1", (101, 0)))
 
 
 def test_another_history_is_told_to_everybody_before_its_moves(hub: Hub) -> None:
@@ -261,8 +256,8 @@ def test_what_was_removed_unread_is_looked_for_in_redis(hub: Hub) -> None:
     hub.publish([move(5)], (105, 0), complete=False)
     batch = hub.take(inbox, 0)
     assert (True, ()) == (batch.lost, batch.moves.moments)
-    assert hub.recent(Cursor("e1", (101, 0))) is None
-    assert [] == hub.recent(Cursor("e1", (105, 0)))
+    assert hub.replay(Watch(), Cursor("e1", (101, 0))) is None
+    assert Part(NO_MOVES, (105, 0)) == hub.replay(Watch(), Cursor("e1", (105, 0)))
 
 
 def test_no_feed_starts_before_anybody_listens(hub: Hub) -> None:
@@ -305,6 +300,36 @@ def test_a_feed_that_ends_by_a_fault_is_seen(monkeypatch: pytest.MonkeyPatch) ->
         hub.subscribe(Watch())
     hub.close()
     hub.join(5)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_dying_feed_lets_nobody_in(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its thread still runs, to end everybody, who comes is refused already: nobody would end him."""
+    alive: list[bool] = []
+    monkeypatch.setattr(Silent, "run", lambda self: self.hub.paused(0.05) and 1 / 0)
+    monkeypatch.setattr(Subscription, "close", lambda self: alive.append(hub.alive))
+    hub.subscribe(Watch())
+    until(lambda: alive)
+    assert not any(alive)
+
+
+def test_a_start_in_part_is_undone(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without threads for all feeds none goes on alone, and nobody starts a second one beside it."""
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def start_first(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_first)
+    for _ in range(2):
+        with pytest.raises(HubClosed):
+            hub.subscribe(Watch())
+    started[0].join(5)
+    assert ([False], False) == ([thread.is_alive() for thread in started], hub.alive)
 
 
 def test_the_pause_between_attempts_grows_and_is_bounded() -> None:

@@ -1,11 +1,19 @@
 """How many clients one process serves, and one token or address in it."""
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+from weakref import ref
 
 import pytest
+from flask import Flask, g
 from ghostless.jobs.errors import InvalidSetting
 from ghostless.web.limits import THREADS_PLAIN, Limits, Share, TooManyListeners
+from ghostless.web.listening import Listening
+from ghostless.web.serve import spare_the_collector
+from ghostless.web.watch import Watch
 
 
 def test_each_holds_his_share() -> None:
@@ -49,3 +57,45 @@ def test_threads_bound_the_streams() -> None:
     assert 10 == Limits(20, 10).with_threads(500).subscribers
     with pytest.raises(InvalidSetting, match="threads"):
         Limits(10_000, 9_000).with_threads(THREADS_PLAIN)
+
+
+class Broken:
+    """A hub that fails when it is left."""
+
+    def subscribe(self, _watch: Watch) -> object:
+        return object()
+
+    def unsubscribe(self, _inbox: object) -> None:
+        raise ArithmeticError
+
+    def take_place(self) -> None:
+        pass
+
+    def leave_place(self) -> None:
+        raise ZeroDivisionError
+
+
+def test_what_was_held_is_given_back_whatever_fails() -> None:
+    """A fault of one part must not let an address or a token run out of places for ever."""
+    desk: Any = SimpleNamespace(hub=Broken(), addresses=Share("address", 1), tokens=Share("token", 1))
+    with Flask("test").test_request_context(environ_base={"REMOTE_ADDR": "::1"}):
+        g.caller = SimpleNamespace(credential=SimpleNamespace(token=SimpleNamespace(id="a")))
+        listening = Listening(desk, Watch())
+        listening.__enter__()
+    with pytest.raises(ZeroDivisionError):
+        listening.close()
+    assert ({}, {}) == (desk.addresses._held, desk.tokens._held)
+
+
+def test_the_garbage_of_the_start_is_not_kept() -> None:
+    """What is never looked at again is what is in use."""
+    threshold, garbage = gc.get_threshold(), Broken()
+    garbage.itself = garbage  # type: ignore[attr-defined]
+    left = ref(garbage)
+    del garbage
+    try:
+        spare_the_collector()
+        assert left() is None
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*threshold)

@@ -1,5 +1,7 @@
 """What makes one event for many cheap, by counts and not by clocks, and that nobody pays for who is slow."""
 
+import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -7,10 +9,11 @@ import pytest
 from ghostless.jobs.model import Entry
 from ghostless.web import frames
 from ghostless.web.cursors import Cursor
+from ghostless.web.feeds import READ_AT_ONCE
 from ghostless.web.frames import Moment
 from ghostless.web.hub import Hub
 from ghostless.web.rooms import PENDING_LIMIT, Reset, Room, Subscription
-from ghostless.web.sse import Stream
+from ghostless.web.sse import Stream, Terms
 from ghostless.web.watch import Watch
 
 CLIENTS = 300
@@ -48,9 +51,9 @@ def say(hub: Hub, *numbers: int) -> None:
     hub.publish([move(number) for number in numbers], (100 + numbers[-1], 0))
 
 
-def following(hub: Hub, watch: Watch) -> Callable[[], bytes]:
+def following(hub: Hub, watch: Watch, terms: Terms | None = None) -> Callable[[], bytes]:
     """Return what gives the next block of a new stream."""
-    blocks = iter(Stream(hub, hub._past, watch, hub.subscribe(watch)))
+    blocks = iter(Stream(hub, hub._past, watch, hub.subscribe(watch), terms))
     next(blocks)
     return lambda: next(blocks)
 
@@ -97,6 +100,40 @@ def test_a_move_looks_once_at_all_who_listen_to_the_same(hub: Hub, monkeypatch: 
     assert CLIENTS == len(called)
 
 
+def test_who_lost_together_cost_no_more_than_one(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a burst each move is matched and encoded once for all, and they get the very same bytes, by parts."""
+    many, encoded, asked = PENDING_LIMIT + 50, list[str](), list[Any]()
+    view, accepts = frames.move_view, Watch.accepts
+    streams = [following(hub, Watch(owner="ann")) for _ in range(CLIENTS)]
+    for number in range(1, many + 1):
+        say(hub, number)
+    monkeypatch.setattr(frames, "move_view", lambda entry: encoded.append(entry.id) or view(entry))
+    monkeypatch.setattr(Watch, "accepts", lambda self, subject: asked.append(self) or accepts(self, subject))
+    told = [(next_block(), next_block()) for next_block in streams]
+    assert (many, many) == (len(encoded), len(asked))
+    assert 1 == len({(id(first), id(second)) for first, second in told})
+    assert [PENDING_LIMIT, 50] == [block.count(b"event: task\n") for block in told[0]]
+
+
+def test_a_stream_at_its_end_leaves_the_rest_to_the_next_one(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who takes slowly holds no stream open beyond its time, and is told nothing behind what was left out."""
+    next_block = following(hub, Watch(), Terms(seconds=60))
+    for number in range(1, 2 * PENDING_LIMIT):
+        say(hub, number)
+    assert PENDING_LIMIT == next_block().count(b"event: task\n")
+    now = time.monotonic()
+    monkeypatch.setattr("ghostless.web.sse.time.monotonic", lambda: now + 61)
+    assert re.fullmatch(rb"retry: \d+\n\n", next_block())
+
+
+def test_a_burst_read_at_once_overflows_no_room(room: Room) -> None:
+    """One read of the history brings less than what a room keeps, also for who did not take the one before it."""
+    member = room.enter()
+    for number in range(2 * READ_AT_ONCE):
+        room.push(move(number))
+    assert list(range(2 * READ_AT_ONCE)) == taken(member)
+
+
 def test_only_who_is_slow_loses_something(room: Room) -> None:
     """Those beside it take each move as it comes; it learns that it lost some, and is told the next ones again."""
     fast, slow = room.enter(), room.enter()
@@ -123,6 +160,15 @@ def test_a_room_keeps_what_somebody_lacks_and_no_more(room: Room) -> None:
     assert PENDING_LIMIT == len(room._moments)
     room.leave(slow)
     assert [] == room._moments
+
+
+def test_for_who_left_nothing_waits(room: Room) -> None:
+    """A look after the end takes nothing from those who are still there."""
+    member, away = room.enter(), room.enter()
+    room.leave(away)
+    room.push(move(1))
+    assert [] == taken(away)
+    assert [1] == taken(member)
 
 
 def test_who_comes_late_hears_only_what_comes_then(room: Room) -> None:

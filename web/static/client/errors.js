@@ -58,7 +58,7 @@ export class ProblemError extends GhostlessError {
   static async of(response) {
     const isProblem = response.headers.get("Content-Type")?.startsWith("application/problem+json");
     const problem = isProblem ? await response.json().catch(() => null) : null;
-    if (!isProblem) await response.body?.cancel();
+    if (!isProblem) await response.body?.cancel().catch(() => {}); // rejects where the connection broke
     return new ProblemError(response.status, problem, secondsOf(response.headers));
   }
 }

@@ -97,7 +97,7 @@ export class Http {
   async send(path, wish) {
     const response = await this.#once(path, wish);
     if (response.status === 401 && this.#token.isRenewable) {
-      await response.body?.cancel();
+      await response.body?.cancel().catch(() => {}); // rejects where the connection broke
       this.#token.drop();
       return this.#accepted(await this.#once(path, wish));
     }

@@ -3,6 +3,7 @@
 import json
 import logging
 import random
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
@@ -124,6 +125,10 @@ class LiveFeed(Feed):
 
     name = "live"
 
+    def __init__(self, redis: Redis, keys: Keys, hub: Listeners) -> None:
+        super().__init__(redis, keys, hub)
+        self.listens = threading.Event()  # set once it has heard of Redis that it does
+
     def step(self) -> None:
         """Listen until the connection breaks or the hub stops."""
         with self._redis.pubsub(ignore_subscribe_messages=True) as pubsub:
@@ -131,6 +136,7 @@ class LiveFeed(Feed):
             while self._hub.paused(0):
                 self._hub.beat(self.name)
                 message = cast(Mapping[str, Any] | None, pubsub.get_message(timeout=BLOCK))
+                self.listens.set()  # the first answer is the one to the subscription
                 if message and self._hub.subscribers:
                     self._tell(message["data"])
 

@@ -221,11 +221,14 @@ class Hub:
         history, live = HistoryFeed(redis, keys, self), LiveFeed(redis, keys, self)
         feeds = {"history": history.run, "live": live.run, "clock": self._keep_time}
         try:
-            self._threads = [self._thread(name, run) for name, run in feeds.items()]
+            threads = [self._thread(name, run) for name, run in feeds.items()]
         except RuntimeError as error:  # the process has no thread left; those that run must not do so beside others
             log.critical("the hub cannot start: %s", error)
             self.close()
             raise HubClosed from error
+        # What is said from now on is heard; a hub that does not hear it does all else.
+        live.listens.wait(START_PATIENCE)
+        self._threads = threads
 
     def _thread(self, name: str, run: Callable[[], None]) -> threading.Thread:
         def guarded() -> None:

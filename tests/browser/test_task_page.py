@@ -15,7 +15,7 @@ from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.jobs.tokens import Scope
 from ghostless.statemachine import Event, Reason
-from playwright.sync_api import Page, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 from redis import Redis
 from web_tools import Hand, Served, in_process, publish
 
@@ -82,6 +82,27 @@ def test_a_life_is_shown_as_it_happens(
     ).all_inner_texts()
     expect(page.locator("#pictures img")).to_have_js_property("naturalWidth", 1)
     expect(page.locator("#connection")).to_have_text("ended")
+
+
+def test_a_read_that_is_late_hides_no_progress(page: Page, served: Served, client: Client, hand: Hand) -> None:
+    """What was reported after the read began is newer than what it brings."""
+    held: list[tuple[Route, APIResponse]] = []
+    client.submit("work", id="t")
+    page.goto(f"{served.url}/tasks/t")
+    expect(page.locator("#connection")).to_have_text("live")
+    state(page, "PENDING")
+    page.route("**/api/tasks/t", lambda route: held.append((route, route.fetch())))
+    claimed = hand.start()
+    state(page, "PROCESSING")
+    while not held:
+        page.wait_for_timeout(20)
+    hand.store.progress(claimed.held, 0.5, "half of it")
+    expect(page.locator("#progress-label")).to_have_text("Progress 50 %")
+    with page.expect_response("**/api/tasks/t"):
+        for route, response in held:
+            route.fulfill(response=response)
+    expect(page.locator("#facts")).to_contain_text("hand")
+    expect(page.locator("#progress-label")).to_have_text("Progress 50 %")
 
 
 def test_a_person_acts(page: Page, served: Served, client: Client, faults: list[str]) -> None:

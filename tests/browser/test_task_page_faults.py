@@ -101,6 +101,7 @@ def test_what_is_shown_stays_where_it_is(page: Page, served: Served, client: Cli
     client.submit("work", {"n": 7}, id="t")
     page.goto(f"{served.url}/tasks/t")
     expect(page.locator("#params")).to_contain_text('"n": 7')
+    expect(page.locator("#history li")).to_have_count(1)
     mark = "for (const place of ['#history li', '#params']) document.querySelector(place).firstChild.isOld = true"
     page.evaluate(mark)
     hand.start()

@@ -30,6 +30,8 @@ class Silent:
 
     def __init__(self, redis: object, keys: object, hub: Hub) -> None:
         self.hub = hub
+        self.listens = threading.Event()
+        self.listens.set()
 
     def run(self) -> None:
         while self.hub.paused(0.01):

@@ -30,6 +30,8 @@ const actions = new Actions(act);
 
 /** The place in the history of what is shown as the state. @type {string | null} */
 let shown = null;
+/** The newest report of progress. @type {{attempt: number, progress: number, message: string, at: number} | null} */
+let reported = null;
 let isFinal = false;
 let isFollowed = false;
 let connection = "connecting";
@@ -47,9 +49,21 @@ async function readTask() {
   if (shown && isAfter(shown, read.cursor)) return; // a move came meanwhile, and asked for another read
   shown = read.cursor;
   isFinal = FINAL.has(read.state);
-  showTask(read);
+  showTask(withReport(read));
   // An operator's retry, from wherever, begins another life.
   if (!isFinal || (history.newest && isAfter(read.cursor, history.newest))) follow();
+}
+
+/** A read may have begun before a report that came meanwhile. @param {any} read */
+function withReport(read) {
+  const isOlder = reported?.attempt === read.attempt && reported.at > (read.progress_at ?? 0);
+  return isOlder ? { ...read, progress: reported.progress, message: reported.message } : read;
+}
+
+/** @param {{attempt: number, progress: number, message: string, at: number}} report */
+function onProgress(report) {
+  reported = report;
+  showProgress(report.progress, report.message);
 }
 
 async function readWhy() {
@@ -113,7 +127,7 @@ async function follow() {
     await client.watch([id], {
       onTask,
       onReset,
-      onProgress: ({ progress, message }) => showProgress(progress, message),
+      onProgress,
       onLog: ({ line }) => addLine(line),
       onConnection: ({ status }) => onConnection(status),
     });

@@ -56,8 +56,8 @@ async function readTask() {
 
 /** A read may have begun before a report that came meanwhile. @param {any} read */
 function withReport(read) {
-  const isOlder = reported?.attempt === read.attempt && reported.at > (read.progress_at ?? 0);
-  return isOlder ? { ...read, progress: reported.progress, message: reported.message } : read;
+  if (!reported || reported.attempt !== read.attempt || reported.at <= (read.progress_at ?? 0)) return read;
+  return { ...read, progress: reported.progress, message: reported.message };
 }
 
 /** @param {{attempt: number, progress: number, message: string, at: number}} report */

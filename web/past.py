@@ -163,6 +163,7 @@ class Past:
     def moves(self, watch: Watch, after: EntryId) -> Iterator[tuple[list[Moment], EntryId]]:
         """Yield what a watch accepts of the moves after a place, by pages, each with the place it reaches.
 
+        There is one page at least, though nothing may be on it.
         Raises Incomplete after `PAGES_LIMIT` pages.
         """
         for _ in range(PAGES_LIMIT):
@@ -171,10 +172,10 @@ class Past:
                     list[tuple[str, dict[str, str]]],
                     self.redis.xrange(self.keys.history, f"({to_text(after)}", "+", count=PAGE),
                 )
-            if not page:
-                return
-            after = from_text(page[-1][0])
+            after = from_text(page[-1][0]) if page else after
             yield [moment for moment in Moment.readable(page) if watch.accepts(moment.entry)], after
+            if len(page) < PAGE:  # what came since then is told by the hub
+                return
         raise Incomplete("behind")
 
 

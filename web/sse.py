@@ -230,7 +230,6 @@ class Stream:
         for moments, reached in self._past.moves(self._watch, started.at):
             self._refuse_holes(started)
             yield self._caught_up(moments, reached)
-        self._refuse_holes(started)
 
     def _refuse_holes(self, started: Cursor) -> None:
         """Before each part is told: a client cut off behind it would come back for what lies behind it only."""

@@ -232,7 +232,7 @@ def test_a_server_that_is_away_is_told(page: Page, served: Served, client: Clien
     state(page, "CANCELLED")
 
 
-@pytest.mark.parametrize("path", ["/tasks/t", "/docs", "/login"])
+@pytest.mark.parametrize("path", ["/", "/tasks/t", "/docs", "/login"])
 def test_pages_are_strict(page: Page, served: Served, client: Client, path: str) -> None:
     """No page loads anything from elsewhere, and none runs a script that was written into it."""
     client.submit("work", id="t")

@@ -19,10 +19,10 @@ def raw(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
 
 
-def batches(values: Iterable[T]) -> Iterator[list[T]]:
-    """Yield the values in lists of at most TOGETHER."""
+def batches(values: Iterable[T], most: int = TOGETHER) -> Iterator[list[T]]:
+    """Yield the values in lists of at most so many."""
     remaining = iter(values)
-    while some := list(islice(remaining, TOGETHER)):
+    while some := list(islice(remaining, most)):
         yield some
 
 

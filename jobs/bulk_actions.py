@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from redis import WatchError
 
+from ..lua import BATCH
 from ..statemachine import State
 from .batches import TOGETHER, ask_each, batches
 from .bulk import LOOKED_AT, BulkAction, BulkFilter, BulkRequest
@@ -15,7 +16,7 @@ from .errors import BulkActionConflict, BulkActionNotFound, CorruptRecord, TooMa
 from .messages import Swept
 from .reads import Damaged, Reads
 from .scripts import translated
-from .store import BATCH, Store
+from .store import Store
 from .submission import new_id
 
 KEPT_FOR: Final = 7 * 86_400_000
@@ -161,8 +162,8 @@ class BulkActions:
 
     def _listed(self, bound_to: str | None, together: int) -> Iterator[BulkAction | Damaged]:
         with translated():
-            ids = iter(cast(list[str], self.redis.lrange(self.keys.bulks, 0, LISTED - 1)))
-        while some := list(islice(ids, together)):
+            ids = cast(list[str], self.redis.lrange(self.keys.bulks, 0, LISTED - 1))
+        for some in batches(ids, together):
             yield from (one for one in self._read(some) if one and _is_for(one, bound_to))
 
     def _read(self, bulk_ids: Sequence[str]) -> list[BulkAction | Damaged | None]:

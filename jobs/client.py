@@ -32,7 +32,6 @@ from .model import Entry, Task
 from .names import MESSAGE_LIMIT
 from .reads import Reads
 from .schedules import Schedules
-from .scripts import translated
 from .settings import Settings
 from .store import Store
 from .submission import Request
@@ -197,22 +196,15 @@ class Client:
         """Return what is told to a task's callback, the oldest first. Raises TaskNotFound, CorruptRecord."""
         found = self.deliveries.of_task(task_id)
         if not found:
-            self._demand(task_id)
+            self.reads.demand(task_id)
         return found
 
     def log(self, task_id: str) -> list[str]:
         """Return the last lines that a task's handler printed or logged, oldest first. Raises TaskNotFound."""
         lines = self.reads.log(task_id)
         if not lines:
-            self._demand(task_id)
+            self.reads.demand(task_id)
         return lines
-
-    def _demand(self, task_id: str) -> None:
-        """Raise TaskNotFound when there is no such task."""
-        with translated():
-            is_there = self.store.redis.exists(self.store.keys.task(task_id))
-        if not is_there:
-            raise self.reads.not_found(task_id)
 
     def counts(self) -> dict[State, int]:
         """Return how many tasks are in each state."""

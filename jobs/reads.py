@@ -79,6 +79,15 @@ class Reads:
         with translated():
             return _not_found(task_id, cast(str | None, self.redis.get(self.keys.tombstone(task_id))))
 
+    def demand(self, task_id: str) -> None:
+        """Raise TaskNotFound when there is no such task."""
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            pipeline.exists(self.keys.task(task_id))
+            pipeline.get(self.keys.tombstone(task_id))
+            is_there, tombstone = cast(tuple[int, str | None], pipeline.execute())
+        if not is_there:
+            raise _not_found(task_id, tombstone)
+
     def tasks(self, task_ids: Sequence[str]) -> list[Task | Damaged]:
         """Return tasks without their bulky values, in the order asked for."""
         with translated(), self.redis.pipeline(transaction=False) as pipeline:

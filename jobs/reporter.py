@@ -141,8 +141,7 @@ class Reporter(threading.Thread):
         """Report at once, and again with each beat, that the attempt may run for so many ms from its start."""
         with self._changed:
             self._longest_run = longest_run
-            self._beat_due = 0.0
-            self._changed.notify_all()
+            self._beat_by(0.0)
 
     def asked_to_stop(self, why: str, kill_at: float) -> None:
         """Tell with the next beat that the attempt was asked to stop; `kill_at` is of the monotonic clock."""
@@ -153,15 +152,13 @@ class Reporter(threading.Thread):
         with self._changed:
             self._hinted = task_id
             if self._held and self._held.task_id == task_id:
-                self._beat_due = 0.0
-                self._changed.notify_all()
+                self._beat_by(0.0)
 
     def renew(self, patience: float) -> bool:
         """Renew the lease now, and wait at most `patience` seconds for that; tell whether it is renewed."""
         with self._changed:
             before = self.renewed_at
-            self._beat_due = 0.0
-            self._changed.notify_all()
+            self._beat_by(0.0)
             return (
                 self._changed.wait_for(lambda: self.is_lost or self.renewed_at > before, patience) and not self.is_lost
             )

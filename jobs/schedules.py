@@ -15,6 +15,7 @@ from .model import damaged_view
 from .names import NAME
 from .recurrence import Misfire, Overlap, Recurrence
 from .scripts import milliseconds, translated
+from .values import mismatch
 
 log = logging.getLogger("ghostless")
 
@@ -45,8 +46,8 @@ class Schedule:
 
     def check(self) -> None:
         """Raise InvalidTask naming what cannot be used; the params are checked when the type is known."""
-        if not NAME.fullmatch(self.name):
-            raise InvalidTask([Fault("name", f"expected text matching {NAME.pattern}, got {self.name!r}")])
+        if wrong := mismatch(self.name, NAME):
+            raise InvalidTask([Fault("name", wrong)])
         self.recurrence.check()
 
     def pack(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from copy import copy
+from functools import cache
 from typing import Any
 
 from redis import Redis
@@ -32,19 +32,17 @@ LAST_MOMENT = 250_000_000_000_000
 _NOT_NOW = ("BUSY", "LOADING", "READONLY", "MASTERDOWN", "MISCONF", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED")
 
 
+@cache  # rendering takes as long as a hundred calls, and a process makes several stores
+def _texts(keys: Keys) -> dict[str, str]:
+    return render_all(script_names(keys))
+
+
 class Scripts:
     """All verbs, ready to be called. Safe to use from several threads."""
 
     def __init__(self, redis: Redis, keys: Keys) -> None:
-        texts = render_all(script_names(keys))
         self._redis = redis
-        self._scripts: dict[str, Script] = {verb: redis.register_script(text) for verb, text in texts.items()}
-
-    def on(self, redis: Redis) -> "Scripts":
-        """Return the same scripts, to be called by another client."""
-        others = copy(self)
-        others._redis = redis
-        return others
+        self._scripts: dict[str, Script] = {verb: redis.register_script(text) for verb, text in _texts(keys).items()}
 
     def call(self, verb: str, keys: Sequence[str | bytes] = (), arguments: Sequence[Argument] = ()) -> Any:
         """Run one verb in one round trip. Raises RedisUnavailable, RedisFull or CorruptRecord."""

@@ -6,7 +6,6 @@ import random
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from itertools import chain
 from typing import Any, cast
 
@@ -60,12 +59,6 @@ class Store:
         self._scripts = Scripts(redis, self.keys)
         self._lease = round(settings.lease * 1000)
         self._patience = round(1000 * (PATIENCE_GRACES * settings.grace + settings.lease))
-
-    def on(self, redis: Redis) -> "Store":
-        """Return the same store on another client."""
-        other = copy(self)
-        other.redis, other._scripts = redis, self._scripts.on(redis)
-        return other
 
     @property
     def scripts(self) -> Scripts:

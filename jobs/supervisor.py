@@ -6,7 +6,6 @@ ending is told to Redis only when the handler is known not to run any more.
 """
 
 import logging
-import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -129,8 +128,7 @@ class Supervisor:
             log.info("%s: attempt %d of %s begins", task.type, held.attempt, held.task_id)
             return self._watch()
         finally:
-            if os.path.exists(self.tmpdir):  # few handlers ask for it
-                shutil.rmtree(self.tmpdir, ignore_errors=True)
+            shutil.rmtree(self.tmpdir, ignore_errors=True)  # mostly not there: few handlers ask for it
 
     def _watch(self) -> Ending | None:
         while True:

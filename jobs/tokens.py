@@ -17,7 +17,7 @@ from .errors import CorruptRecord, Fault, InvalidToken, TokenNotFound
 from .keys import Keys
 from .names import NAME, OWNER_LIMIT
 from .scripts import milliseconds, translated
-from .values import text_fault
+from .values import mismatch, text_fault
 
 LIFE: Final = bounds.Seconds(1, 10 * 366 * bounds.DAY)
 
@@ -177,7 +177,7 @@ def _read(token_id: str, text: str) -> Token | CorruptRecord:
 def _faults(name: str, scopes: Collection[Scope], owner: str | None, seconds: float | None) -> list[tuple[str, str]]:
     wide = sorted(set(scopes) - OF_AN_OWNER)
     return [
-        ("name", "" if NAME.fullmatch(name) else f"expected text matching {NAME.pattern}, got {name!r}"),
+        ("name", mismatch(name, NAME)),
         ("scope", "" if scopes else f"expected at least one of {', '.join(Scope)}"),
         ("owner", _owner_fault(owner, wide)),
         ("expires", "" if seconds is None else bounds.fault(seconds, LIFE)),

@@ -31,6 +31,7 @@ from .registered import tolerate
 from .reporter import Reporter
 from .settle import log_ending, not_run, settle
 from .stable import Stable
+from .store import Store
 from .supervisor import Shutdown, Supervisor
 from .vitals import Vitals
 from .wakeup import Wakeup
@@ -67,7 +68,7 @@ class Worker(PlainWorker):
         self._workspace: Workspace | None = None
         self._diary = Diary(self.store.redis, self.store.keys, self.name)
         self._stable = Stable(self.store, self._diary, lambda: self.shutdown.requested, self._on_line)
-        claims_store = self.store.on(dedicated(self.store.redis))  # beats have another connection
+        claims_store = Store(dedicated(self.store.redis), self.settings)  # beats have another connection
         self._claims = Claims(claims_store, self.actor, give_up=lambda: self.shutdown.requested)
         gpus = GpuMeter(self.settings.beat).latest
         self._vitals = Vitals(

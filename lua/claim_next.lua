@@ -111,7 +111,8 @@ end
 
 -- The first task of a queue is of a type that the worker does not serve: it must hold nobody behind it.
 local function park_head(list, task, now)
-  local problem = check_queue_types(task, false) or check_queue_types(task, true) or check_entrance_types(task.queue)
+  local queue = task.queue
+  local problem = check_queue_types(queue) or check_parking_types(queue, task.type) or check_entrance_types(queue)
   if problem then return problem end
   redis.call("LREM", list, 1, task.id)
   redis.call("ZREM", key.pending .. task.queue, task.id)

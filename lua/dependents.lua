@@ -34,10 +34,10 @@ end
 -- Returns what a BLOCKED task waits for, or nil and what is wrong. Its set of them may be lost, and is rightly gone
 -- when it waits for its time only: then their states tell. Who waits for its time may have outlived a dependency.
 local function awaited_by(task)
-  local damage = check_type(key.unmet .. task.id, "set")
+  local unmet, damage = fetch("set", "SMEMBERS", key.unmet .. task.id)
   if damage then return nil, damage end
-  local unmet, ids = unmet_of(task.id), {}
   if #unmet > 0 then return unmet end
+  local ids
   ids, damage = dependencies_of(task)
   local has_time = redis.call("HEXISTS", key.task .. task.id, "due_at") == 1
   for _, id in ipairs(ids or {}) do

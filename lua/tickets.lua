@@ -17,7 +17,7 @@ local function tell_missing_ticket(look, list, status)
   local since = whole(redis.call("HGET", name, "unticketed_at") or "")
   local fix = {later = function() redis.call("HSETNX", name, "unticketed_at", terms.now) end}
   if is_ticket_lost(since, terms.now, terms.hand_over, on_its_way) then
-    local problem = check_queue_types(task) or check_entrance_types(task.queue)
+    local problem = check_queue_types(task.queue) or check_entrance_types(task.queue)
     if problem then return tell(look, "c", problem.err) end
     fix = {adds = function()
       redis.call("LREM", list .. key.rq_intermediate_suffix, 0, task.id)

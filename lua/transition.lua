@@ -36,16 +36,15 @@ end
 
 -- The tasks that a BLOCKED one waits for; none where that is damaged, which a check of its places finds.
 local function unmet_of(id)
-  local ids = redis.pcall("SMEMBERS", key.unmet .. id)
-  return ids.err and {} or ids
+  return fetch("set", "SMEMBERS", key.unmet .. id) or {}
 end
 
-local function check_queue_types(task, is_parked)
-  if is_parked then
-    return check_type(parking_place(task.queue, task.type), "zset")
-      or check_type(key.parked_types .. task.queue, "set")
-  end
-  return check_type(key.pending .. task.queue, "zset") or check_type(key.rq_queue .. task.queue, "list")
+local function check_queue_types(queue)
+  return check_type(key.pending .. queue, "zset") or check_type(key.rq_queue .. queue, "list")
+end
+
+local function check_parking_types(queue, task_type)
+  return check_type(parking_place(queue, task_type), "zset") or check_type(key.parked_types .. queue, "set")
 end
 
 -- What is written besides when a task enters its queue, or is parked.
@@ -67,8 +66,10 @@ end
 -- Returns what is wrong with the keys that hold a task in a state, beside its hash.
 local function check_place_types(task, state, is_parked, unmet)
   local problem
-  if state == State.PENDING then
-    problem = check_queue_types(task, is_parked)
+  if state == State.PENDING and is_parked then
+    problem = check_parking_types(task.queue, task.type)
+  elseif state == State.PENDING then
+    problem = check_queue_types(task.queue)
   elseif state == State.BLOCKED then
     problem = check_dependency_types(task.id, unmet or unmet_of(task.id))
   elseif RUNNING[state] then

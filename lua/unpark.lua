@@ -46,10 +46,8 @@ local function give_back(queue, parked)
 end
 
 local function check_places(queue)
-  local problem = check_queue_types({queue = queue}) or check_entrance_types(queue)
-  for _, task_type in ipairs(types) do
-    problem = problem or check_queue_types({queue = queue, type = task_type}, true)
-  end
+  local problem = check_queue_types(queue) or check_entrance_types(queue)
+  for _, task_type in ipairs(types) do problem = problem or check_parking_types(queue, task_type) end
   return problem
 end
 

@@ -84,11 +84,9 @@ end
 
 -- Returns what became of a task, and the state it is in. `state` is the one in whose index it was found.
 local function act_on(id, state)
-  local stored = redis.pcall("HMGET", key.task .. id, unpack(LOOKED_AT))
-  if stored.err then
-    if record.filter.owner then return "unmatched" end -- whose it is cannot be told
-    return tell_damage(damaged(key.task .. id, "hash", redis.call("TYPE", key.task .. id).ok))
-  end
+  local stored, damage = fetch("hash", "HMGET", key.task .. id, unpack(LOOKED_AT))
+  if damage and record.filter.owner then return "unmatched" end -- whose it is cannot be told
+  if damage then return tell_damage(damage) end
   local task = {}
   for index, field in ipairs(LOOKED_AT) do task[field] = stored[index] or nil end
   local is_here = task.state and (not state or task.state == state)

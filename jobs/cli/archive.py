@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
+from ...lua import BATCH
 from ..archive_file import find_archived
 from ..archivist import Archivist
-from ..store import BATCH
 from .lazy import Failed
 from .session import Session, pass_session, print_json
 

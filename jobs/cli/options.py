@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from ...statemachine import STORED, State
 from ..bounds import Bounds
 from ..names import NAME
+from ..values import mismatch
 
 
 def as_json(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
@@ -94,8 +95,8 @@ def as_state(ctx: click.Context, param: click.Parameter, text: str | None) -> St
 
 def as_name(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
     """Refuse what cannot be the name of a queue or a worker, so that a slip of the keyboard makes none."""
-    if text is not None and not NAME.fullmatch(text):
-        raise click.BadParameter(f"expected text matching {NAME.pattern}, got {text!r:.80}")
+    if text is not None and (wrong := mismatch(text, NAME)):
+        raise click.BadParameter(wrong)
     return text
 
 

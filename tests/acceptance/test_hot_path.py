@@ -64,6 +64,14 @@ def test_a_task_is_one_call(client: Client, fleet: Fleet, trace: Path) -> None:
     assert_clean(client, fleet)
 
 
+def told_by_the_busiest(seen: Counter[tuple[int, str]]) -> int:
+    """Return how many commands came on the connection of the claims; beats have one of their own."""
+    calls = Counter[int]()
+    for (line, _), number in seen.items():
+        calls[line] += number
+    return max(calls.values())
+
+
 def assert_ran(trace: Path, number: int) -> None:
     """Check that so many tasks have noted themselves."""
     assert number == len(trace.read_text().splitlines() if trace.exists() else ())
@@ -79,16 +87,16 @@ def test_a_task_that_comes_alone_is_three_calls(client: Client, trace: Path) -> 
             eventually(lambda number=number: assert_ran(trace, number + 1))
             time.sleep(0.03)  # the worker is idle again
 
-    assert said(client, trickle).total() <= 3 * 10 + 2 * SHOWN
+    assert told_by_the_busiest(said(client, trickle)) <= 3 * 10 + 2
 
 
 @pytest.mark.usefixtures("worker")
 def test_an_idle_worker_is_quiet_and_a_busy_one_is_seen(client: Client, trace: Path, end: Path) -> None:
     """It waits for a hint, and looks itself every two seconds; what it does is shown before the next beat."""
     time.sleep(1.5)  # the change to idle is shown by then
-    seen = said(client, lambda: time.sleep(2.5))
+    seen = said(client, lambda: time.sleep(4.5))
     assert {"BLPOP", "EVALSHA"} == {command for _, command in seen}
-    assert 2 <= seen.total() <= 4
+    assert 2 <= seen.total() <= 6
     client.submit("life.until", {"trace": str(trace), "end": str(end)})
     eventually(lambda: expect(["busy"] == [member.state for member in client.workers()]))
     end.touch()

@@ -147,6 +147,7 @@ def test_a_page_that_cannot_start_says_so(page: Page, served: Served, client: Cl
     page.route("**/static/history.js", lambda route: route.abort())
     page.goto(f"{served.url}/tasks/t")
     expect(page.locator("#unloaded")).to_be_hidden()  # for a while it may still come
+    assert page.evaluate("document.getAnimations()[0].effect.getTiming().delay") <= 10_000
     page.evaluate("for (const one of document.getAnimations()) one.finish()")
     expect(page.locator("#unloaded")).to_be_visible()
 

@@ -16,7 +16,7 @@ from ghostless.jobs.settings import Settings
 from ghostless.statemachine import State
 
 CLOCKS = {**QUICK, "GHOSTLESS_LEASE": "1.0", "GHOSTLESS_GRACE": "0.5"}
-"""Short clocks: a dead worker's task is taken away after a second. One that stops tries for three to tell the end."""
+"""Short clocks: a dead worker's task is taken away after a second. One that stops tries for 1.5 s to tell the end."""
 
 TYPE, OTHER_TYPE, QUEUE = "step.work", "step.other", "default"
 

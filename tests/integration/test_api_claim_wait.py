@@ -17,6 +17,7 @@ from ghostless.jobs.store import Store
 from ghostless.web import claiming
 from ghostless.web.claiming import WaitingRoom
 from ghostless.web.hub import Hub
+from ghostless.web.limits import AT_ONCE
 from redis import Redis
 from redis_server import RedisServer
 from web_tools import Served, in_process, publish, submitted, until
@@ -157,7 +158,7 @@ def test_nothing_is_claimed_for_who_hung_up(
 def test_a_hundred_waiters_hold_no_connection(
     served: Served, hub: Hub, room: WaitingRoom, pool: ThreadPoolExecutor, client: Client, redis: Redis
 ) -> None:
-    """While they wait, Redis sees the hub's two connections, and of the pool those that came in at one moment.
+    """While they wait, Redis sees the hub's two connections, and of the pool at most the few that claimed together.
 
     Meanwhile one of them looks every two seconds. Each task is given to one.
     """
@@ -165,7 +166,7 @@ def test_a_hundred_waiters_hold_no_connection(
     there = set(threading.enumerate())  # of former tests, which are just ending
     answers = [pool.submit(claim, served, number) for number in range(100)]
     until(lambda: len(room) == 100)
-    assert sum(line["id"] not in before for line in redis.client_list()) < 50
+    assert sum(line["id"] not in before for line in redis.client_list()) <= 3 + AT_ONCE
     # All others are those of Flask's own server and of this test's pool.
     ours = [thread.name for thread in threading.enumerate() if thread not in there]
     assert ["claim-calls", "hub-clock", "hub-history", "hub-live"] == sorted(

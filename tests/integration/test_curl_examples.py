@@ -89,6 +89,7 @@ def test_every_example_is_true(client: Client, tmp_path: Path, document: str) ->
     ):
         (tmp_path / name).write_text(text)
     examples = shown(document)
+    assert examples
     with in_process(create_app(client=client, require_tokens=document == "security.md")) as served:
         address = served.url.removeprefix("http://")
         told = printed([shell for shell, _ in examples], address, tmp_path, client.settings.redis_url)

@@ -74,6 +74,7 @@ def fine(answer: TestResponse, before: dict[str, Any], redis: Redis) -> None:
         if answer.status_code >= 400:
             assert before == contents(redis)
             if answer.mimetype == "text/html":  # to a person who asked for a page
+                assert answer.request.path.startswith("/tasks/")
                 assert PAGE_POLICY == answer.headers["Content-Security-Policy"]
             else:
                 assert "application/problem+json" == answer.content_type
@@ -125,6 +126,7 @@ def test_nothing_in_a_path_or_a_query_breaks_a_route(web: FlaskClient, redis: Re
     if ("wait", "0") not in query:  # nobody waits here
         query = [(name, value) for name, value in query if name != "wait" or not value.strip().isdigit()]
     there = path.format(*[data.draw(TEXT | st.just("one")) for _ in range(path.count("{}"))])
+    there = there.replace("?", "%3F")  # the test's client takes it for the query, which it has
     before = contents(redis)
     body = {} if method == "GET" else {"json": data.draw(st.just({}) | BODY.filter(is_json))}
     fine(web.open(there, method=method, query_string=query, buffered=False, **body), before, redis)

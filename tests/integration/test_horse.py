@@ -638,10 +638,10 @@ def test_a_lease_is_for_the_attempt_that_runs(horse: Rider) -> None:
 
 def test_each_attempt_has_a_lease_of_its_own(horse: Rider) -> None:
     """What is left of an earlier one, over or not, ends no later handler, and lets none run longer."""
-    assert "returned" == horse.run("test.echo", value=1, lease=0.3)["kind"]
+    assert "returned" == horse.run("test.echo", value=1, lease=1.0)["kind"]
     horse.started("test.hang", attempt=2, how="sleep")
     with pytest.raises(subprocess.TimeoutExpired):
-        horse.process.wait(timeout=0.8)
+        horse.process.wait(timeout=1.5)
     horse.stop(attempt=2, force=True)
     assert "stopped" == horse.until(*ENDINGS)[-1]["kind"]
     horse.start("test.hang", attempt=3, how="sleep", lease=0.3)

@@ -49,8 +49,9 @@ def test_a_count_that_rises_is_seen(
     assert not watch.has_struck()
 
 
-def test_a_look_that_is_fresh_is_not_repeated(tmp_path: Path) -> None:
+def test_a_look_that_is_fresh_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many short tasks cost few looks; what was killed since the one that counts is seen."""
+    monkeypatch.setattr(memory, "FRESH", 60.0)
     vmstat = written(tmp_path, "proc/vmstat", VMSTAT.format(0))
     watch = MemoryWatch(tmp_path)
     vmstat.write_text(VMSTAT.format(1))

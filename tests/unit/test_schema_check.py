@@ -2,6 +2,7 @@
 
 import contextlib
 import cProfile
+import time
 from typing import Any
 
 import pytest
@@ -63,9 +64,11 @@ def test_a_check_takes_a_moment(schema: dict[str, Any], value: Any) -> None:
     However much there is to check, no more functions are called than the steps that are counted allow.
     """
     profile = cProfile.Profile()
+    began = time.process_time()
     with contextlib.suppress(TooCostly):
         profile.runcall(first_errors, schema, value, FAULTS_LIMIT)
     assert sum(each.callcount for each in profile.getstats()) < CALLS_A_STEP * STEPS_LIMIT
+    assert time.process_time() - began < 60, "one call may take long, too: a pattern, say"
 
 
 def kind(schema: dict[str, Any]) -> PublishedType:

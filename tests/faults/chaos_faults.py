@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import psutil
 from fleet import horse_of
+from ghostless.jobs.connection import REPLY_TIMEOUT
 from redis import Redis
 from redis.exceptions import RedisError
 from redis_server import RedisServer
@@ -118,17 +119,17 @@ def slow_writes(target: Target) -> None:
 
 
 def slow_redis(target: Target) -> None:
-    """Let nothing pass for a second and a half."""
+    """Let nothing pass for longer than a lease."""
     with target.redis() as redis:
-        redis.execute_command("CLIENT", "PAUSE", 1500, "ALL")
+        redis.execute_command("CLIENT", "PAUSE", 2000, "ALL")
 
 
 def sleeping_redis(target: Target) -> None:
-    """Let Redis sleep: clients time out, and their commands run all the same."""
+    """Let Redis sleep for longer than clients wait: they time out, and their commands run all the same."""
 
     def sleep() -> None:
-        with target.redis() as redis, contextlib.suppress(RedisError):
-            redis.execute_command("DEBUG", "SLEEP", "1.5")
+        with Redis.from_url(target.server.url, socket_timeout=None) as redis, contextlib.suppress(RedisError):
+            redis.execute_command("DEBUG", "SLEEP", REPLY_TIMEOUT + 0.5)
 
     threading.Thread(target=sleep, daemon=True).start()
 

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+import chromium
 import pytest
 import requests
 from following import Follower
@@ -48,7 +49,9 @@ def interrupt(hand: Hand) -> None:
     hand.run(event=Event.SUSPEND)
 
 
-@pytest.mark.parametrize("status", [BAD_GATEWAY, "404 Not Found", "200 OK", "429 Too Many Requests"])
+@pytest.mark.parametrize(
+    "status", [BAD_GATEWAY, "504 Gateway Timeout", "404 Not Found", "200 OK", "429 Too Many Requests"]
+)
 def test_a_server_that_is_away_means_nothing(
     follower: Follower, proxy: HttpProxy, client: Client, hand: Hand, status: str
 ) -> None:
@@ -67,6 +70,19 @@ def test_a_server_that_is_away_means_nothing(
     proxy.rules = Rules()
     follower.awaits_end(client, task_id)
     follower.awaits_status("live")
+
+
+def test_delays_grow_to_a_ceiling_and_are_never_alike(page: Page, served: Served) -> None:
+    """Anything up to a ceiling that doubles, so that many clients that lost a server do not come back at once."""
+    chromium.open_empty(page, served.url)
+    delays = """async (chance) => {
+        const { fullJitter } = await import("/static/client/timing.js");
+        Math.random = () => chance;
+        return [0, 1, 2, 3, 9, 5000].map((failures) => fullJitter(failures, 1000, 30000));
+    }"""
+    assert [1000, 2000, 4000, 8000, 30000, 30000] == page.evaluate(delays, 1)
+    assert [500, 1000, 2000, 4000, 15000, 15000] == page.evaluate(delays, 0.5)
+    assert [0] * 6 == page.evaluate(delays, 0)
 
 
 @pytest.mark.parametrize("is_date", [False, True], ids=["seconds", "date"])

@@ -67,6 +67,7 @@ def test_run_at_is_kept_in_both_forms(web: FlaskClient, client: Client) -> None:
 def test_a_type_that_nobody_serves_is_refused_with_a_hint(web: FlaskClient, reads: Reads) -> None:
     """A typo is told at submit, not found out by waiting."""
     assert ["work"] == problem(web.post("/api/tasks", json={"type": "wrok"}), 422)["near"]
+    problem(web.post("/api/tasks", json={"type": "os.system", "params": {"command": "true"}}), 422)
     assert 0 == reads.ledger()["submitted"]
 
 

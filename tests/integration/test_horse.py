@@ -311,11 +311,12 @@ def test_never_retry_is_final(horse: Rider) -> None:
     assert (failed["reason"], failed["retryable"]) == ("exception", False)
 
 
-def test_unknown_type(horse: Rider) -> None:
-    """A type without a handler is refused with what there is, and retrying is no use."""
-    failed = horse.run("test.nothing")
+@pytest.mark.parametrize("name", ["test.nothing", "os.system", "builtins.eval"])
+def test_unknown_type(horse: Rider, name: str) -> None:
+    """A type without a handler is refused with what there is, and retrying is no use: no name is imported."""
+    failed = horse.run(name)
     assert (failed["reason"], failed["retryable"]) == ("unknown_type", False)
-    assert "'test.nothing'" in failed["message"]
+    assert f"'{name}'" in failed["message"]
     assert "test.echo" in failed["message"]
 
 

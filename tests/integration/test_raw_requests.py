@@ -12,9 +12,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import requests
 from ghostless.jobs.client import Client
 from ghostless.jobs.store import Store
 from ghostless.jobs.tokens import Scope
+from ghostless.statemachine import Policy
 from redis import Redis
 from redis_server import RedisServer
 from web_tools import Served, answers, everything, gunicorn, publish
@@ -206,6 +208,20 @@ def test_no_request_line_or_header_breaks_the_server(web: Served, request_text: 
     assert all(status in range(400, 506) and status != 500 for status in statuses(said)), said
     assert b"Traceback" not in said
     assert answers(urlsplit(web.url).port or 0)
+
+
+@pytest.mark.parametrize(("params", "status"), [({"key": "SECRET"}, 202), ({"key": "SECRET", "n": "SECRET"}, 422)])
+def test_the_log_holds_no_secret_params(
+    web: Served, store: Store, log: Path, params: dict[str, Any], status: int
+) -> None:
+    """Be they taken or refused."""
+    secret = {"type": "string", "writeOnly": True}
+    schema = {"type": "object", "properties": {"key": secret, "n": {"type": "integer"}}}
+    kind = {"queue": "work", "policy": Policy().pack(), "schema": schema, "description": "keeps a secret"}
+    store.publish_types({"secret": kind})
+    answer = requests.post(f"{web.url}/api/tasks", json={"type": "secret", "params": params}, timeout=5)
+    assert status == answer.status_code
+    assert "SECRET" not in log.read_text()
 
 
 def test_the_log_holds_no_tokens(web: Served, client: Client, log: Path) -> None:

@@ -126,6 +126,7 @@ def test_progress_and_log_lines_arrive_without_an_id(served: Served, client: Cli
 
 def test_a_quiet_stream_shows_signs_of_life(served: Served, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A comment and an id from time to time: proxies keep the connection, and the cursor does not age."""
+    assert 15 == sse.HEARTBEAT
     monkeypatch.setattr(sse, "HEARTBEAT", 0.1)
     quiet = submitted(client)
     with opened(served.url + of(quiet)) as stream:

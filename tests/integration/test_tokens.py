@@ -1,5 +1,6 @@
 """Tokens as they stand in Redis, and the verbs about them."""
 
+import hmac
 import json
 import re
 import shlex
@@ -73,6 +74,16 @@ def test_redis_holds_a_digest_and_nothing_that_lets_anybody_in(tokens: Tokens, b
     assert seen.matches(secret_of(text))
     assert not seen.matches(secret_of(text)[:-1])
     assert not seen.matches("")
+
+
+def test_a_secret_is_compared_in_a_time_that_says_nothing(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the library's comparison, whether it is right or wrong."""
+    compare, compared = hmac.compare_digest, list[bool]()
+    monkeypatch.setattr(hmac, "compare_digest", lambda one, other: compared.append(compare(one, other)) or compared[-1])
+    text, token = tokens.add("x", [Scope.READ])
+    assert token.matches(split(text)[1])
+    assert not token.matches("wrong")
+    assert [True, False] == compared
 
 
 def test_no_two_tokens_are_alike(tokens: Tokens) -> None:

@@ -18,6 +18,7 @@ SLOW = {"redis", "rq", "pydantic", "jsonschema", "psutil", "asyncio"}
         ("import ghostless.jobs.horse", NEVER | {"redis", "rq", "jsonschema"}),
         ("import ghostless.jobs.cli.worker", NEVER | {"jsonschema"}),
         ("from ghostless.jobs import Client", NEVER),
+        ("import ghostless.web.hub", {"gevent", "gunicorn", "flask"}),
     ],
 )
 def test_what_is_not_needed_is_not_imported(code: str, unneeded: set[str]) -> None:

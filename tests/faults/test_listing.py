@@ -29,8 +29,8 @@ PLACES = (
     *("/api/tasks?state=PENDING", f"/api/tasks?queue={QUEUE}", f"/api/tasks?type={TYPE}", "/api/tasks?owner=nobody"),
     *("/api/tasks/t2500", "/api/tasks/t2500/explain", "/api/tasks/t2500/history"),
 )
-FORBIDDEN = {"keys", "sort", "hvals", "hkeys", "zrange", "lrange", "smove", "scan"}
-"""Commands by which a look at a page would become a look at everything."""
+FORBIDDEN = {"keys", "sort", "hvals", "hkeys", "zrange", "lrange", "scan"}
+"""Commands by which a look at a page would become a look at everything. Sets hold types, workers or dependencies."""
 
 
 COPY = """

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
 
 import pytest
 from audit import audit
@@ -448,6 +449,26 @@ def test_command_line(cli: Callable[..., str], client: Client) -> None:
     assert '"zone": "Europe/Berlin"' in cli("schedules", "--json")
     assert "is removed" in cli("schedules", "remove", "nightly")
     assert "no schedule has the name" in cli("schedules", "remove", "nightly", code=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "stored"),
+    [
+        (["--every", "10m"], {"recurrence": {"every": 600_000}}),
+        (["--every", "1d", "--misfire", "once"], {"recurrence": {"every": 86_400_000}, "misfire": "once"}),
+        (["--cron", "0 3 * * *", "--misfire", "all"], {"misfire": "all"}),
+        (["--cron", "0 3 * * *", "--misfire", "skip", "--overlap", "allow"], {"misfire": "skip", "overlap": "allow"}),
+        (["--every", "2h", "--overlap", "skip", "--params", '{"n": 7}'], {"overlap": "skip", "params": {"n": 7}}),
+        (["--every", "90s", "--queue", "elsewhere"], {"queue": "elsewhere"}),
+    ],
+)
+def test_what_the_command_line_stores(cli: Callable[..., str], options: list[str], stored: dict[str, Any]) -> None:
+    """Each option is kept as it was given."""
+    cli("schedules", "add", "tidy", "--type", "work", *options)
+    (schedule,) = json.loads(cli("schedules", "--json"))["schedules"]
+    recurrence = stored.pop("recurrence", {})
+    assert stored.items() <= schedule.items()
+    assert recurrence.items() <= schedule["recurrence"].items()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from ..jobs.doctor import Doctor
 from ..jobs.store import Store
 from ..jobs.upkeep import PATROLLED, Upkeep
 from .observed import SlowCommands
-from .scripts import timed
+from .tools import timed
 
 STEPS = 300
 """Steps of the audit that are timed."""

@@ -14,7 +14,7 @@ from ..jobs.settings import Settings
 from ..jobs.store import Store
 from .copies import Hand
 from .observed import SlowCommands
-from .scripts import timed
+from .tools import timed
 
 CALLS = 3_000
 """Calls of a worker by which it is told how long they take while all is quiet."""

@@ -16,7 +16,7 @@ from ..jobs.client import Client
 from ..jobs.connection import connect
 from .copies import QUEUE, TYPES, Crowd
 from .observed import SlowCommands
-from .scripts import private_redis, timed
+from .tools import private_redis, timed
 
 TASKS, ROUNDS = 200_000, 20
 PLACES = (

@@ -23,14 +23,14 @@ from ..jobs.settings import Settings
 from ..jobs.store import Store
 from ..jobs.submission import new_id
 from ..statemachine import Policy
-from .scripts import finish, private_redis, wish
+from .scripts import finish, wish
+from .tools import private_redis
 
 TASKS = 1000
 PARAMS = {"prompt": "x" * 136}
 """150 bytes of JSON."""
 
 PER_TASK = ("task", "params", "result", "rq_job", "heartbeat")
-SHARED = ("state:PENDING", "state:SUCCESS", "pending", "rq_queue", "retention", "history")
 
 
 @dataclass(frozen=True, slots=True)

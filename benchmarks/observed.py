@@ -1,18 +1,15 @@
 """What Redis was asked and how long that took: round trips, Redis' own time, slow commands."""
 
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, cast
 from unittest.mock import patch
 
 import psutil
 from redis import Redis
 from redis.connection import AbstractConnection
-
-from .scripts import timed
 
 
 @dataclass(slots=True)
@@ -33,13 +30,6 @@ def counted_trips() -> Generator[Trips]:
 
     with patch.object(AbstractConnection, "send_packed_command", counted):
         yield trips
-
-
-def costs(redis: Redis, calls: Iterable[Callable[[], object]]) -> tuple[float, float]:
-    """Return how long a call of these scripts takes (median), and how long it keeps Redis (mean), in µs."""
-    redis.config_resetstat()
-    elapsed = median(map(timed, calls))
-    return elapsed, redis.info("commandstats")["cmdstat_evalsha"]["usec_per_call"]
 
 
 @contextmanager

@@ -5,16 +5,12 @@ waits for, how long Redis itself was busy, and how many commands it ran inside, 
 then what Redis spends on a whole life, and what the scripts cost that go over many tasks at once.
 """
 
-import contextlib
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from redis import Redis
 from rich.console import Console
@@ -22,10 +18,10 @@ from rich.table import Table
 
 from ..jobs.connection import connect
 from ..jobs.messages import Claim, Claimed, ClaimReply, Ending, Submission
-from ..jobs.settings import Settings
 from ..jobs.store import Store
 from ..lua import BATCH
 from ..statemachine import Event, Policy, Reason
+from .tools import private_redis, timed
 
 ROUNDS = 7
 TASKS = 300
@@ -51,29 +47,6 @@ class Cost:
     waited: float
     busy: float
     commands: float
-
-
-@contextlib.contextmanager
-def private_redis(*options: str) -> Generator[Settings]:
-    """Run a server on a socket in a temporary folder; without options it keeps nothing."""
-    with tempfile.TemporaryDirectory() as folder:
-        socket = f"{folder}/redis.sock"
-        command = ["redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder, *options]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            while not Path(socket).exists():
-                time.sleep(0.01)
-            yield Settings(redis_url=f"unix://{socket}")
-        finally:
-            server.terminate()
-            server.wait()
-
-
-def timed(call: Callable[[], object]) -> float:
-    """Return how long a call takes, in µs."""
-    started = time.perf_counter()
-    call()
-    return (time.perf_counter() - started) * 1e6
 
 
 def measured(redis: Redis, calls: Calls, command: str = "evalsha") -> Cost:

@@ -23,8 +23,9 @@ from ..statemachine import State
 from .audit import examine, patrol
 from .backlog import purge, release
 from .copies import OWNER, QUEUE, TYPES, Crowd, Hand, submission
-from .observed import costs, counted_trips, on_one_cpu
-from .scripts import private_redis, timed
+from .observed import counted_trips, on_one_cpu
+from .scripts import measured
+from .tools import private_redis, timed
 
 STORED, QUEUED = 1_000_000, 200_000
 FEW, FEW_QUEUED = 1_000, 200
@@ -60,7 +61,8 @@ def compare(few: Store, many: Store) -> Table:
     for number in range(ROUNDS):
         pairs = zip(calls_of_tasks(few, number), calls_of_tasks(many, number), strict=True)
         for (verb, at_few), (_, at_many) in pairs:
-            found.setdefault(verb, []).append((*costs(few.redis, at_few), *costs(many.redis, at_many)))
+            one, other = measured(few.redis, at_few), measured(many.redis, at_many)
+            found.setdefault(verb, []).append((one.waited, one.busy, other.waited, other.busy))
     table = Table("verb, median µs", "few", "many", "many / few", "in Redis, few", "many", "many / few")
     for verb, rounds in found.items():
         elapsed, kept, elapsed_many, kept_many = map(median, zip(*rounds, strict=True))

@@ -19,12 +19,12 @@ from typing import Any
 from ..jobs.connection import connect
 from ..jobs.store import Store
 from ..web.limits import raise_file_limit
-from .crowd import Crowd, Tally, crowd
+from .crowd import Crowd, Digest, Tally, crowd
 from .event_figures import Figures
 from .event_rates import beside
 from .event_servers import Server, real
-from .event_writer import NEWS, Digest, Writer, steadily
-from .scripts import private_redis
+from .event_writer import NEWS, Writer, steadily
+from .tools import private_redis
 
 RATE = 200
 """Moves a second where each tells one client something."""

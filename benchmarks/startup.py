@@ -20,7 +20,7 @@ from ..jobs.reads import Reads
 from ..jobs.settings import Settings
 from ..jobs.store import Store
 from ..statemachine import Policy, State
-from .scripts import private_redis
+from .tools import private_redis
 
 ROUNDS = 11
 

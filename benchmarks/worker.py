@@ -8,7 +8,6 @@ an idle worker, beside a bare BLPOP. `--help` tells of Redis' address, of its AO
 import contextlib
 import multiprocessing
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -26,13 +25,14 @@ from redis import Redis
 from rich.console import Console
 from rich.table import Table
 
+from ..jobs.cli.ports import free_port
 from ..jobs.connection import connect
 from ..jobs.messages import Submission
 from ..jobs.settings import Settings
 from ..jobs.store import Store
 from ..statemachine import Policy
 from .noop import MOMENT, STARTS
-from .scripts import private_redis, timed
+from .tools import FSYNC, durable, private_redis, timed
 
 PINGS = 3000
 WARM_UP = 200
@@ -60,8 +60,8 @@ class Bench:
 
     def submit(self, tasks: int, queue: str = "bench") -> None:
         """Submit tasks, a hundred in one round trip."""
-        for _ in range(0, tasks, 100):
-            self.store.submit_many([_submission(queue) for _ in range(min(100, tasks))])
+        for first in range(0, tasks, 100):
+            self.store.submit_many([_submission(queue) for _ in range(min(100, tasks - first))])
 
     def started(self) -> int:
         """Return how many tasks have started since the worker began."""
@@ -268,26 +268,17 @@ def print_idle(settings: Settings, samples: int) -> None:
     Console().print(table)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextlib.contextmanager
 def redis_for(tcp: bool, aof: str) -> Generator[Settings]:
     """Run a server as the options say."""
-    port = _free_port()
-    durable = ["--appendonly", "yes", "--appendfsync", aof] if aof != "off" else []
-    with private_redis("--port", str(port), *durable) as settings:
+    port = free_port(0)
+    with private_redis("--port", str(port), *durable(aof)) as settings:
         yield Settings(redis_url=f"redis://127.0.0.1:{port}") if tcp else settings
 
 
 @click.command()
 @click.option("--tcp", is_flag=True, help="Reach Redis by TCP instead of a Unix socket.")
-@click.option(
-    "--aof", type=click.Choice(["off", "everysec", "always"]), default="off", help="How Redis keeps its data."
-)
+@click.option("--aof", type=click.Choice(FSYNC), default="off", help="How Redis keeps its data.")
 @click.option("--free", is_flag=True, help="Let the system choose the CPUs; else all processes share one.")
 @click.option("--rounds", default=5, help="Rounds of full speed.")
 @click.option("--tasks", default=1000, help="Tasks of a round.")

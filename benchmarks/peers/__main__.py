@@ -11,13 +11,14 @@ from types import FrameType
 import click
 from rich.console import Console
 
+from ..tools import FSYNC
 from .columns import PINGS, RATE, Figures
 from .errors import LeftOut
 from .limits import limits, pinned
 from .page import page
 from .peer import PEERS, Peer
 from .report import Report, compare, limits_of, machine, result
-from .server import FSYNC, private_redis
+from .server import private_server
 from .tables import show
 from .visit import Size, visit
 
@@ -64,7 +65,7 @@ class Comparison:
         bare = [self._round(f"round {number} of {rounds}") for number in range(1, rounds + 1)]
         results = [result(peer.name, self._versions[peer], found) for peer, found in self._figures.items()]
         compare(results)
-        with private_redis(self._fsync) as server:
+        with private_server(self._fsync) as server:
             version = server.redis.info("server")["redis_version"]
         return {
             "machine": machine(version, fsync=self._fsync, one_cpu=one_cpu),

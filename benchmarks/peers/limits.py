@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Generator, Mapping
 
-from .server import private_redis
+from .server import private_server
 
 TRIPS, STRETCHES = 1_000, 9
 """Round trips of a stretch, and stretches of a measurement. The first ones are slower."""
@@ -35,7 +35,7 @@ def pinned() -> Generator[None]:
 
 def limits(fsync: str) -> Mapping[str, float]:
     """Return how many PINGs, and how many calls of a script that does nothing, one connection makes a second."""
-    with pinned(), private_redis(fsync) as server, socket.create_connection(("127.0.0.1", server.port)) as connection:
+    with pinned(), private_server(fsync) as server, socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server.redis.script_load(SCRIPT)
         return {"pings_per_second": _rate(connection, PING), "evalshas_per_second": _rate(connection, EVALSHA)}

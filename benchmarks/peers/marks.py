@@ -26,11 +26,11 @@ class Marks:
         """Return when each ran, in ns."""
         return [int(line) for line in self._path.read_text().split()]
 
-    def reach(self, number: int, seconds: float, glance: float = GLANCE) -> bool:
+    def reach(self, number: int, seconds: float) -> bool:
         """Wait until so many tasks ran; tell whether that was within `seconds`."""
         give_up_at = time.monotonic() + seconds
         while self.count() < number:
             if time.monotonic() > give_up_at:
                 return False
-            time.sleep(glance)
+            time.sleep(GLANCE)
         return True

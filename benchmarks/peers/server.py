@@ -1,10 +1,6 @@
 """A Redis of its own for each visit, over TCP as the peers use it, and what it tells of its work."""
 
 import contextlib
-import socket
-import subprocess
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -12,13 +8,9 @@ from typing import Any
 
 from redis import Redis
 from redis.client import Monitor
-from redis.exceptions import RedisError
 
-PATIENCE = 10.0
-"""Seconds for a server to answer."""
-
-FSYNC = ("off", "everysec", "always")
-"""When Redis writes its append-only file through to the disk; with "off" it keeps none."""
+from ...jobs.cli.ports import free_port
+from ..tools import durable, private_redis
 
 LOOKS = ("info", "config", "client", "monitor")
 """Commands with which this module looks."""
@@ -85,36 +77,12 @@ def address(port: int) -> str:
     return f"redis://127.0.0.1:{port}/0"
 
 
-def free_port() -> int:
-    """Return a port of this machine that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @contextlib.contextmanager
-def private_redis(fsync: str) -> Generator[Server]:
+def private_server(fsync: str) -> Generator[Server]:
     """Run a server with its defaults, but that it keeps no snapshots and, with fsync "off", no append-only file."""
-    port = free_port()
-    with tempfile.TemporaryDirectory() as folder, Redis(port=port, decode_responses=True) as redis:
-        options = [] if fsync == "off" else ["--appendonly", "yes", "--appendfsync", fsync]
-        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder, *options]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-        try:
-            _await(redis)
-            yield Server(port, redis)
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _await(redis: Redis) -> None:
-    give_up_at = time.monotonic() + PATIENCE
-    while True:
-        try:
-            redis.ping()
-            return
-        except RedisError:
-            if time.monotonic() > give_up_at:
-                raise
-        time.sleep(0.01)
+    port = free_port(0)
+    with (
+        private_redis("--port", str(port), "--bind", "127.0.0.1", *durable(fsync)),
+        Redis(port=port, decode_responses=True) as redis,
+    ):
+        yield Server(port, redis)

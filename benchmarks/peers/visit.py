@@ -15,7 +15,7 @@ from .marks import Marks
 from .node import MODULES
 from .peer import PROGRAMS, Command, Peer
 from .processes import Running, running
-from .server import Server, address, private_redis
+from .server import Server, address, private_server
 
 WARM = 20
 """Tasks that a worker runs before anything is measured; one may be missing, as SAQ's first sweep may take it."""
@@ -67,7 +67,7 @@ class Drained:
 
 def visit(peer: Peer, size: Size, fsync: str) -> Figures:
     """Measure a peer once. Raises LeftOut when it does not work."""
-    with tempfile.TemporaryDirectory() as folder, private_redis(fsync) as server:
+    with tempfile.TemporaryDirectory() as folder, private_server(fsync) as server:
         place = Place(Path(folder), peer, server)
         with place.submitter() as submitter:
             work = Work(place, submitter)

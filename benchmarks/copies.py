@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from ..jobs.keys import pair
 from ..jobs.messages import Claim, Claimed, ClaimReply, Ending, Held, Submission
 from ..jobs.store import Store
 from ..lua.loader import VALUES
@@ -14,7 +15,7 @@ LATER = 100 * AN_HOUR
 """When what waits for its time is due."""
 POLICY = Policy(retention=1_000 * AN_HOUR)
 TYPES = ("bench.noop", "bench.other")
-OWNER, QUEUE = "often", "bench"
+OWNER, QUEUE, ENDED = "often", "bench", "ended"
 """Who owns one task in ten; where those wait that wait for a worker."""
 
 TOGETHER = 1_000
@@ -133,7 +134,9 @@ class Crowd:
         """Return what belongs to a task: values beside its record, indices with its scores, a list with its ticket."""
         keys, redis = self.keys, self.redis
         beside = [*(getattr(keys, kind)("") for kind in VALUES), keys.rq_job("")]
-        everywhere = [keys.due, keys.retention, keys.pending(QUEUE), keys.owned(OWNER), *map(keys.state, STORED)]
+        listed = [keys.listed(pair(queue, kind)) for queue in (QUEUE, ENDED) for kind in TYPES]
+        of_some = (keys.due, keys.retention, keys.pending(QUEUE), keys.owned(OWNER))
+        everywhere = [*of_some, *listed, *map(keys.state, STORED)]
         scores = {name: redis.zscore(name, task_id) for name in everywhere}
         told: dict[str, Any] = {
             "id": task_id,
@@ -147,8 +150,8 @@ class Crowd:
         return task_id
 
     def _ended(self, task_id: str, owner: str, kind: str) -> str:
-        self.store.submit(submission(task_id, owner, kind, "ended"))
-        hand = Hand(self.store, "ended")
+        self.store.submit(submission(task_id, owner, kind, ENDED))
+        hand = Hand(self.store, ENDED)
         hand.claim()
         hand.finish()
         return task_id

@@ -59,6 +59,7 @@ def names_of(keys: Keys, task_ids: Sequence[str]) -> dict[str, list[str]]:
         "state:SUCCESS": keys.state("SUCCESS"),
         "pending": keys.pending("bench"),
         "rq_queue": keys.rq_queue("bench"),
+        "listed": keys.listed("bench:bench.noop"),
         "retention": keys.retention,
         "history": keys.history,
     }

@@ -13,6 +13,7 @@ from .model import Entry, Task
 from .reads import Damaged, Reads, is_kept_up
 from .scripts import milliseconds, moment, translated
 from .settings import PATIENCE_GRACES
+from .shelves import Shelf, newest
 
 RECENT = 30
 """Tasks that ended last, whose durations tell how long another one may take."""
@@ -139,7 +140,7 @@ def refusal(server: Mapping[str, Any]) -> str:
 
 
 def _usual(reads: Reads, task: Task) -> int | None:
-    places = reads.listed([reads.keys.state(State.SUCCESS)], None, RECENT)
+    places = newest(reads.redis, [Shelf(reads.keys.state(State.SUCCESS))], None, RECENT)
     ended = reads.tasks([place.task_id for place in places])
     spans = [
         other.entered_at - other.started_at

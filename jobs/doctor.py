@@ -16,7 +16,7 @@ from .deliveries import Deliveries, Overview
 from .endings import Endings
 from .errors import CorruptRecord
 from .inventory import INDICES, Life, Place, place_of
-from .keys import parking
+from .keys import pair
 from .reads import Reads
 from .scripts import literal, translated
 from .store import Store
@@ -77,6 +77,7 @@ class Doctor:
         self._hosts: set[str] = set()  # to which something is to be delivered
         self._remains: dict[str, set[str]] = defaultdict(set)  # id of a task without a record -> keys that speak of it
         self._last_entry: dict[str, str] = {}  # the same id -> its last history entry
+        self._unlisted: set[str] = set()  # ids of tasks that their queue's index of their type lacked
 
     @property
     def queues(self) -> int:
@@ -92,7 +93,7 @@ class Doctor:
         told: set[str] = set()
         phases = (
             *(self._table, self._stored, self._listed, self._empty_parkings, self._history, self._ticketed),
-            *(self._lost, self._ledger, self._delivered, self._quarantined),
+            *(self._not_listed, self._lost, self._ledger, self._delivered, self._quarantined),
         )
         for phase in phases:
             for problem in self._spared(phase):
@@ -177,6 +178,8 @@ class Doctor:
         for finding in findings:
             if finding.outcome in ("removed", "remains"):
                 self._remains[finding.task_id].add(finding.what)
+            elif finding.outcome in ("listed", "unlisted"):
+                self._unlisted.add(finding.task_id)
             else:
                 yield Problem(finding.rule, finding.task_id, finding.what, finding.outcome)
 
@@ -206,12 +209,19 @@ class Doctor:
                 yield Problem("c", "-", what, "repaired" if self.actor else "repairable")
 
     def _is_empty(self, queue: str, task_type: str) -> bool:
-        place = raw(self.keys.parked(parking(queue, task_type)))
+        place = raw(self.keys.parked(pair(queue, task_type)))
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             pipeline.exists(place)
             pipeline.sismember(raw(self.keys.parked_types(queue)), task_type)
             pipeline.exists(place)  # again: its last task may have left, and another have come
             return pipeline.execute() == [0, 1, 0]
+
+    def _not_listed(self) -> Iterator[Problem]:
+        """Tell of all at once: when the index is new, no task is in it."""
+        index = self.keys.listed("*")
+        if self._unlisted:
+            what = f"{len(self._unlisted)} tasks were not where listings by queue or type look: {index}"
+            yield Problem("b", "-", what, "repaired" if self.actor else "repairable")
 
     # The history
 
@@ -323,7 +333,8 @@ def _fits(place: Place, record: Any) -> bool:
     state, queue, task_type, owner = record
     if state is None or place.family == "dependents":
         return state == State.BLOCKED
-    wanted = {"state": state, "owned": owner, "pending": queue, "parked": parking(queue, task_type)}
+    both = pair(queue, task_type)
+    wanted = {"state": state, "owned": owner, "pending": queue, "parked": both, "listed": both}
     return wanted.get(place.family, place.id) == place.id
 
 

@@ -6,14 +6,14 @@ from typing import Final, Literal
 from ..lua.loader import VALUES
 from .keys import Keys
 
-INDICES: Final = ("state", "owned", "pending", "parked", "dependents")
+INDICES: Final = ("state", "owned", "listed", "pending", "parked", "dependents")
 """Indices of which there are several."""
 
 KEPT: Final = frozenset(
     {
         *("history", "deadlines", "due", "settling", "retention", "leftovers", "blocked_cursor"),
         *("types", "schedules", "queues", "limits", "ledger", "quarantine", "epoch", "tokens", "signing_key"),
-        *("bulks", "bulks_running", "due_receivers"),
+        *("bulks", "bulks_running", "due_receivers", "listed_places"),
     }
 )
 KEPT_EACH: Final = frozenset(

@@ -131,6 +131,15 @@ class Keys(RqKeys):
         """zset: the tasks of one owner by the time they entered their state."""
         return f"{self.prefix}owned:{owner}"
 
+    def listed(self, place: str) -> str:
+        """zset: the tasks of one "queue:type", by state and in each by the time they entered it: see `LISTED_FROM`."""
+        return f"{self.prefix}listed:{place}"
+
+    @property
+    def listed_places(self) -> str:
+        """set: every "queue:type" of which there are tasks."""
+        return f"{self.prefix}listed_places"
+
     def pending(self, queue: str) -> str:
         """zset: the PENDING tasks of one queue by the time they entered it."""
         return f"{self.prefix}pending:{queue}"
@@ -289,20 +298,20 @@ class Keys(RqKeys):
         return f"{self.prefix}live"
 
 
-def parking(queue: str, task_type: str) -> str:
-    """Return what `Keys.parked` calls the place of one type in one queue."""
+def pair(queue: str, task_type: str) -> str:
+    """Return what `Keys.listed` and `Keys.parked` call the place of one type in one queue."""
     return f"{queue}:{task_type}"
 
 
 # What the scripts build names of: prefix and id, and names that stand for themselves.
 _BY_ID = (
-    "task", *VALUES, "heartbeat", "tombstone", "leftover", "state", "owned",
+    "task", *VALUES, "heartbeat", "tombstone", "leftover", "state", "owned", "listed",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
     "rq_executions", "rq_commands", "bulk", "bulk_ids", "deliveries", "due_deliveries",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "settling", "retention", "leftovers", "types", "queues", "limits", "ledger",
-    "quarantine", "watchdog", "blocked_cursor", "patrol", "epoch", "live", "bulks", "bulks_running",
+    "quarantine", "watchdog", "blocked_cursor", "patrol", "epoch", "live", "bulks", "bulks_running", "listed_places",
 )  # fmt: skip
 
 

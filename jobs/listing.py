@@ -1,4 +1,8 @@
-"""Pages of a listing, the latest change first: bounded in time, however many tasks there are and however few fit."""
+"""Pages of a listing, the latest change first: bounded in time, however many tasks there are and however few fit.
+
+Indices answer by any of state, type and queue together, and by an owner. What is left to look up in records is what
+else is asked of an owner's tasks.
+"""
 
 import base64
 import binascii
@@ -10,16 +14,15 @@ from .batches import ask_each
 from .errors import Fault, InvalidTask
 from .model import Task
 from .names import OWNER_LIMIT
-from .reads import Damaged, Position, Reads
+from .reads import Damaged, Reads
+from .shelves import Position, Shelf, emptiest, newest, of_kinds
 from .values import text_fault
 
 PAGE_LIMIT = 500
 """Most tasks on one page of a listing."""
 
-SCANS = (250, 500)
-"""Records that one page looks at where no index answers all of its filter, in one round trip each; the second only when
-the first did not fill the page. The next page goes on from there.
-"""
+LOOKED_AT = 500
+"""Records that one page looks at where no index answers all of its filter. The next page goes on from there."""
 
 _FILTERED = ("state", "type", "queue", "owner")
 
@@ -43,22 +46,31 @@ class Filter:
 
     @property
     def needs_records(self) -> bool:
-        """Whether the index alone cannot answer it."""
-        if self.owner:
-            return bool(self.state or self.type or self.queue)
-        return bool(self.type or (self.queue and self.state is not State.PENDING))
+        """Whether no index alone can answer it."""
+        return bool(self.owner and (self.state or self.type or self.queue))
 
     def accepts(self, task: Task | Damaged) -> bool:
-        """Tell whether the listing shows this task; whose a damaged one is, and what it is, cannot be told."""
+        """Tell whether the listing shows this task; whose a damaged one is cannot be told."""
         if isinstance(task, Damaged):
-            return not (self.owner or self.needs_records)
+            return not self.owner
         return self.fits([task.state, task.type, task.queue, task.owner])
 
-    def indices(self, reads: Reads) -> list[str]:
-        """Return those that hold all that it accepts, and the least besides."""
-        if self.owner:
-            return [reads.keys.owned(self.owner)]
-        return reads.in_states(STORED if self.state is None else (self.state,), self.queue)
+    def shelves(self, reads: Reads) -> Sequence[Shelf]:
+        """Return those on which all that it accepts stand, and as little besides as there are indices for."""
+        if not self.owner:
+            return self._of_anybody(reads)
+        owners = [Shelf(reads.keys.owned(self.owner))]
+        return emptiest(reads.redis, [owners, self._of_anybody(reads)]) if self.needs_records else owners
+
+    def _of_anybody(self, reads: Reads) -> list[Shelf]:
+        states = STORED if self.state is None else (self.state,)
+        if not (self.type or self.queue):
+            return [Shelf(reads.keys.state(state)) for state in states]
+        return of_kinds(reads.keys, filter(self._is_at, reads.listed_places()), states)
+
+    def _is_at(self, place: str) -> bool:
+        queue, _, task_type = place.partition(":")
+        return self.queue in (None, queue) and self.type in (None, task_type)
 
     def fits(self, fields: Sequence[str | None]) -> bool:
         """Tell whether a record with these fields is shown: its state, type, queue and owner."""
@@ -77,16 +89,12 @@ def page_of(reads: Reads, wanted: Filter, limit: int, cursor: str | None) -> Pag
     if wanted.owner is not None and (wrong := text_fault(wanted.owner, OWNER_LIMIT)):
         raise InvalidTask([Fault("owner", wrong)])
     reached = None if cursor is None else _read_cursor(cursor)
-    indices = wanted.indices(reads)
-    found, is_last = list[Position](), False
-    for together in SCANS if wanted.needs_records else (limit + 1,):
-        places = reads.listed(indices, reached, together)
-        found += _fitting(reads, wanted, places)[: limit - len(found)]
-        is_full = len(found) == limit
-        reached = found[-1] if is_full else places[-1] if places else reached
-        is_last = len(places) < together and (not places or reached == places[-1])
-        if is_full or is_last:
-            break
+    together = LOOKED_AT if wanted.needs_records else limit + 1
+    places = newest(reads.redis, wanted.shelves(reads), reached, together)
+    found = _fitting(reads, wanted, places)[:limit]
+    if places:
+        reached = found[-1] if len(found) == limit else places[-1]
+    is_last = len(places) < together and (not places or reached == places[-1])
     # A task can have left the state since its place in the index was read.
     tasks = filter(wanted.accepts, reads.tasks([place.task_id for place in found]))
     return Page(tuple(tasks), None if is_last else _cursor(reached))

@@ -1,10 +1,9 @@
 """What is in Redis, read without changing it, in as few round trips as it takes."""
 
-import heapq
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,23 +11,15 @@ from redis import Redis
 
 from ..statemachine import FINAL, RUNNING, STORED, State
 from .errors import CorruptRecord, TaskNotFound, TaskPurged
-from .keys import Keys, parking
+from .keys import Keys, pair
 from .model import Entry, Task
 from .names import as_entry_id
-from .scripts import milliseconds, moment, translated
+from .scripts import milliseconds, translated
 
 log = logging.getLogger("ghostless")
 
 BULKY = ("params", "metadata", "depends_on", "result", "error")
 COUNTERS = ("submitted", "purged", "lost", "archived", "stale_writes")
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a listing goes on: below this time (ms) and, at the same time, below this id."""
-
-    entered_at: int
-    task_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,35 +107,10 @@ class Reads:
             raise CorruptRecord(f"{self.keys.history}: entries {', '.join(missing)} are gone")
         return [Entry.from_fields(*entry[0]) for entry in found]
 
-    def in_states(self, states: Iterable[State], queue: str | None = None) -> list[str]:
-        """Return the indices of the tasks in these states; those of one queue where there are some for it."""
-        return [index for state in states for index in self._indices(state, queue)]
-
-    def listed(self, indices: Sequence[str], below: Position | None, limit: int) -> list[Position]:
-        """Return at most `limit` places of the tasks in these indices, the latest change first."""
-        number = limit + 1
-        while True:
-            pages = self._pages(indices, below, number)
-            usable = [[place for place in page if below is None or _order(place) < _order(below)] for page in pages]
-            # Many tasks can share a millisecond: read on until those above the position are passed.
-            if all(len(page) < number or len(rest) >= limit for page, rest in zip(pages, usable, strict=True)):
-                return _first(heapq.merge(*usable, key=_order, reverse=True), limit)
-            number *= 2
-
-    def _pages(self, indices: Sequence[str], below: Position | None, number: int) -> list[list[Position]]:
-        highest = "+inf" if below is None else below.entered_at
-        with translated(), self.redis.pipeline(transaction=False) as pipeline:
-            for index in indices:
-                pipeline.zrevrangebyscore(index, highest, "-inf", start=0, num=number, withscores=True)
-            pages = cast(list[list[tuple[str, float]]], pipeline.execute())
-        return [[Position(moment(score), task_id) for task_id, score in page] for page in pages]
-
-    def _indices(self, state: State, queue: str | None) -> list[str]:
-        if state is not State.PENDING or not queue:
-            return [self.keys.state(state)]
+    def listed_places(self) -> set[str]:
+        """Return every "queue:type" of which there are tasks."""
         with translated():
-            types = cast(set[str], self.redis.smembers(self.keys.parked_types(queue)))
-        return [self.keys.pending(queue), *(self.keys.parked(parking(queue, name)) for name in sorted(types))]
+            return cast(set[str], self.redis.smembers(self.keys.listed_places))
 
     def counts(self) -> dict[State, int]:
         """Return how many tasks are in each state."""
@@ -208,7 +174,7 @@ class Reads:
             ready = {queue: (next(answers), sorted(next(answers))) for queue in queues}
             for queue, (_, types) in ready.items():
                 for name in types:
-                    pipeline.zcard(self.keys.parked(parking(queue, name)))
+                    pipeline.zcard(self.keys.parked(pair(queue, name)))
             numbers = iter(pipeline.execute())
         parked = {queue: {name: next(numbers) for name in types} for queue, (_, types) in ready.items()}
         return {
@@ -227,7 +193,7 @@ class Reads:
         places = [
             (queue, index)
             for queue, found in waiting.items()
-            for index in (self.keys.pending(queue), *(self.keys.parked(parking(queue, name)) for name in found.parked))
+            for index in (self.keys.pending(queue), *(self.keys.parked(pair(queue, name)) for name in found.parked))
         ]
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for _, index in places:
@@ -334,20 +300,6 @@ def _readable(task_id: str, record: Any) -> Task | Damaged:
         return Task.from_fields(task_id, record)
     except CorruptRecord as error:
         return Damaged(task_id, error.detail)
-
-
-def _first(places: Iterable[Position], limit: int) -> list[Position]:
-    """Return the first places; a task that moved while the indices were read is in two of them, and shown once."""
-    newest: dict[str, Position] = {}
-    for place in places:
-        if len(newest) == limit and place.task_id not in newest:
-            break
-        newest.setdefault(place.task_id, place)
-    return list(newest.values())
-
-
-def _order(place: Position) -> tuple[int, str]:
-    return place.entered_at, place.task_id
 
 
 def is_kept_up(trace: Mapping[str, str | int], now: int) -> bool:

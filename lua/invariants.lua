@@ -81,16 +81,43 @@ local function must_stand_in(look, name, right, least, most)
   tell(look, "b", text, {adds = function() redis.call("ZADD", name, right, id) end})
 end
 
+-- A place without any task is named no more.
+local function forget_place(name)
+  if string.sub(name, 1, #key.listed) ~= key.listed or redis.call("EXISTS", name) == 1 then return end
+  redis.pcall("SREM", key.listed_places, string.sub(name, #key.listed + 1))
+end
+
 local function must_not_stand_in(look, name)
   local id, score = look.id, redis.pcall("ZSCORE", name, look.id)
   if type(score) ~= "string" then return end
   tell(look, "b", "it is " .. look.task.state .. " and yet in " .. name, {
-    frees = function() redis.call("ZREM", name, id) end,
+    frees = function()
+      redis.call("ZREM", name, id)
+      forget_place(name)
+    end,
+  })
+end
+
+-- Most of what lacks its entry was stored by a version that had no such index.
+local function check_listing(look)
+  local task = look.task
+  local place, right = listing_place(task), STORED[task.state] + task.entered_at
+  local name = key.listed .. place
+  local score, is_named = redis.pcall("ZSCORE", name, task.id), redis.pcall("SISMEMBER", key.listed_places, place)
+  if type(score) == "table" then return tell_damage(look, name, "zset") end
+  if type(is_named) == "table" then return tell_damage(look, key.listed_places, "set") end
+  if is_named == 1 and score and tonumber(score) == right then return end
+  tell(look, "b", "it is " .. task.state .. " and not found there in " .. name, {
+    lists = function()
+      redis.call("ZADD", name, string.format("%.0f", right), task.id)
+      redis.call("SADD", key.listed_places, place)
+    end,
   })
 end
 
 local function check_indices(look)
-  local wanted, task = {}, look.task
+  local task = look.task
+  local wanted = {[key.listed .. listing_place(task)] = true}
   for _, place in ipairs(demanded(look)) do
     wanted[place[1]] = true
     must_stand_in(look, unpack(place))
@@ -234,6 +261,7 @@ end
 local function examine(task, terms)
   local look = new_look(task, terms)
   check_indices(look)
+  check_listing(look)
   check_queue(look)
   check_dependencies(look)
   check_tickets(look)
@@ -249,7 +277,10 @@ local function examine_remains(id, terms)
   for _, names in ipairs({terms.shared, terms.indices}) do
     for _, name in ipairs(names) do
       if type(redis.pcall("ZSCORE", name, id)) == "string" then
-        tell(look, "c", name, {frees = function() set_aside(name, id, {"missing"}) end})
+        tell(look, "c", name, {frees = function()
+          set_aside(name, id, {"missing"})
+          forget_place(name)
+        end})
       end
     end
   end

@@ -66,6 +66,24 @@ VALUES = (
 BATCH = 25
 """Tasks that one call moves, at most: about as many as take a millisecond, for which all others wait."""
 
+BAND = 10**13
+"""Times (ms) are below it until the year 2286."""
+
+LISTED_FROM = {
+    state: number * BAND
+    for number, state in enumerate(
+        (
+            *(State.SCHEDULED, State.BLOCKED, State.PENDING, State.PROCESSING, State.PAUSING, State.PAUSED),
+            *(State.CANCELLING, State.RETRY_WAITING, State.SUCCESS, State.FAILED, State.TIMEOUT_CANCELLED),
+            State.CANCELLED,
+        ),
+        start=1,
+    )
+}
+"""What is added to a time in the index of a queue's tasks of one type, so that one entry answers by the state as well.
+The numbers stand in databases: a new state gets the next one.
+"""
+
 WAKE_HINTS = 100
 """Most hints kept for the idle workers of one queue."""
 
@@ -123,7 +141,7 @@ def prelude(names: Mapping[str, str]) -> list[str]:
         _local("ALREADY", _set(f"{state} {event}" for state, event in ALREADY)),
         _local("INITIAL", _set(INITIAL)),
         _local("UNRECORDED", _set(UNRECORDED)),
-        _local("STORED", _set(STORED)),
+        _local("STORED", {state: str(LISTED_FROM[state]) for state in sorted(STORED)}),
         _local("FINAL", _set(FINAL)),
         _local("RUNNING", _set(RUNNING)),
         _local("WAITING_FOR_TIME", _set(WAITING_FOR_TIME)),

@@ -11,10 +11,13 @@ local function new_look(task, terms)
 end
 
 -- What is wrong: the rule, and in words. `fix` says what puts it right: frees (a function that only removes), adds (one
--- that needs memory) or later (a note that makes a later look put it right). Without any, nobody can.
+-- that needs memory), later (a note that makes a later look put it right) or lists (an entry of a listing, which is no
+-- matter for the history). Without any, nobody can.
 local function tell(look, rule, text, fix)
   fix = fix or {}
-  look.found[#look.found + 1] = {rule = rule, text = text, frees = fix.frees, adds = fix.adds, later = fix.later}
+  look.found[#look.found + 1] = {
+    rule = rule, text = text, frees = fix.frees, adds = fix.adds, later = fix.later, lists = fix.lists,
+  }
 end
 
 local function tell_damage(look, name, expected)
@@ -30,6 +33,7 @@ local function mend(look, actor)
   for _, finding in ipairs(look.found) do
     if finding.later then finding.later() end
     if finding.frees then finding.frees() end
+    if finding.lists then finding.lists() end
     if finding.frees or finding.adds then texts[#texts + 1] = finding.text end
   end
   if #texts == 0 or not task.state then return #texts end

@@ -36,7 +36,7 @@ end
 local function look_at(task, terms)
   local look = examine(task, terms)
   for _, finding in ipairs(look.found) do
-    if not finding.later then answer[#answer + 1] = key.task .. task.id .. ": " .. finding.text end
+    if not (finding.later or finding.lists) then answer[#answer + 1] = key.task .. task.id .. ": " .. finding.text end
   end
   if mend(look, actor) > 0 then moved = moved + 1 end
 end

@@ -84,6 +84,7 @@ local function remove(task, now)
   redis.call("ZREM", key.retention, id)
   redis.call("ZREM", key.state .. task.state, id)
   if task.owner then redis.call("ZREM", key.owned .. task.owner, id) end
+  leave_listing(task)
   local rest = {key.heartbeat .. id, key.rq_job .. id}
   for _, kind in ipairs(VALUES) do rest[#rest + 1] = key[kind] .. id end
   redis.call("UNLINK", unpack(rest))

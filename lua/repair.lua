@@ -9,7 +9,7 @@
 -- ARGV[7..n] task ids
 -- returns number of ids looked at (not all where histories were long or dependencies many), number of tasks put right,
 --   then for each finding the id, the rule, what is wrong, and what becomes of it: repaired, repairable, later,
---   removed, remains, kept
+--   listed, unlisted, removed, remains, kept
 -- appends REPAIR
 
 local actor, mends, lease, hand_over, queue = ARGV[1], ARGV[2] == "1", tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
@@ -29,6 +29,7 @@ end
 
 local function outcome_of(finding)
   if finding.later then return "later" end
+  if finding.lists then return mends and "listed" or "unlisted" end
   if finding.frees or finding.adds then return mends and "repaired" or "repairable" end
   return "kept"
 end

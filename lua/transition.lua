@@ -87,6 +87,25 @@ local function check_owner_type(task)
   return task.owner and check_type(key.owned .. task.owner, "zset")
 end
 
+-- Where listings find the tasks of one type in one queue.
+local function listing_place(task)
+  return task.queue .. ":" .. task.type
+end
+
+-- No task's way depends on how it is listed, so damage there stops none: hence pcall, and no check before.
+local function enter_listing(task, state, at)
+  local place = listing_place(task)
+  local score = string.format("%.0f", STORED[state] + at)
+  local is_new = redis.pcall("ZADD", key.listed .. place, score, task.id) == 1
+  if is_new then redis.pcall("SADD", key.listed_places, place) end
+end
+
+local function leave_listing(task)
+  local place = listing_place(task)
+  redis.pcall("ZREM", key.listed .. place, task.id)
+  if redis.call("EXISTS", key.listed .. place) == 0 then redis.pcall("SREM", key.listed_places, place) end
+end
+
 -- HINCRBY on anything but a number would err after the other writes.
 local function check_ledger(field)
   local count, damage = fetch("hash", "HGET", key.ledger, field)
@@ -199,6 +218,7 @@ local function enter(task, to, now, at, options)
   end
   if task.owner then redis.call("ZADD", key.owned .. task.owner, at, id) end
   redis.call("ZADD", key.state .. to, at, id)
+  enter_listing(task, to, now)
 end
 
 -- Appends the steps to the history and notes the entries' ids in the task, to live as long as it does.

@@ -4,10 +4,10 @@ It uses none of the product's code for reading, so that a fault there cannot hid
 starts with the letter of its rule:
 
 a  an accepted task exists, or it is past its retention
-b  its id is in exactly the indices that its state and its owner demand; a PENDING task's ticket is in its queue
-   exactly once, or the task is parked under its own queue and type, which the set of the queue's parked types names; a
-   BLOCKED task stands with each task that it waits for, and an ended task with dependents in the index of what is to be
-   told
+b  its id is in exactly the indices that its state, its owner, its queue and its type demand; a PENDING task's ticket is
+   in its queue exactly once, or the task is parked under its own queue and type, which the set of the queue's parked
+   types names; a BLOCKED task stands with each task that it waits for, and an ended task with dependents in the index
+   of what is to be told
 c  every member of an index, every lease, ticket and history entry belongs to a task that demands it
 d  every task that is not final has a next event that needs no human, or is PAUSED; a delivery that waits has a time,
    a bulk action that is not over a turn
@@ -46,11 +46,11 @@ BULK = ("params", "secrets", "metadata", "callback", "depends_on", "checkpoint",
 FOR_EVER = {
     *("history", "deadlines", "due", "settling", "retention", "ledger", "quarantine", "epoch", "blocked_cursor"),
     *("types", "queues", "limits", "schedules", "leftovers", "bulks", "bulks_running", "due_receivers"),
-    *("tokens", "signing_key"),
+    *("tokens", "signing_key", "listed_places"),
 }
 FOR_EVER_EACH = {
     *("task", "leftover", *BULK, "unmet", "dependents", "state", "owned", "pending", "parked", "parked_types", "wake"),
-    *("listener", "due_deliveries", "bulk_ids"),
+    *("listed", "listener", "due_deliveries", "bulk_ids"),
 }
 FOR_A_WHILE = {"watchdog", "patrol", "http_workers"}
 FOR_A_WHILE_EACH = {
@@ -58,6 +58,12 @@ FOR_A_WHILE_EACH = {
     *("http_worker", "session_ended"),
 }
 UNTIL_OVER_EACH = {"bulk", "deliveries"}  # for ever until what they tell of is over, then for a while: see `_lasting`
+_STATES = (
+    *("SCHEDULED", "BLOCKED", "PENDING", "PROCESSING", "PAUSING", "PAUSED", "CANCELLING", "RETRY_WAITING"),
+    *("SUCCESS", "FAILED", "TIMEOUT_CANCELLED", "CANCELLED"),
+)
+LISTED_FROM = {state: number * 10**13 for number, state in enumerate(_STATES, start=1)}
+"""What stands before the time in the index of a queue and type: as long as there are databases, the same."""
 OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
 
 
@@ -126,6 +132,7 @@ class _Picture:
     tickets: dict[str, list[str]] = field(default_factory=dict)  # queue -> ids
     jobs: dict[str, Fields] = field(default_factory=dict)  # id -> rq job
     parked_types: dict[str, set[str]] = field(default_factory=dict)  # queue -> types
+    listed_places: dict[str, set[str]] = field(default_factory=dict)  # "" -> every "queue:type"
     unmet: dict[str, set[str]] = field(default_factory=dict)  # BLOCKED task -> tasks that it waits for
     leftovers: dict[str, Fields] = field(default_factory=dict)  # name -> record of a purged task
     leases: dict[str, str] = field(default_factory=dict)
@@ -154,6 +161,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         keys.rq_job(""): ("hash", picture.jobs, redis.hgetall),
         keys.rq_queue(""): ("list", picture.tickets, lambda key: redis.lrange(key, 0, -1)),
         keys.parked_types(""): ("set", picture.parked_types, redis.smembers),
+        keys.listed_places: ("set", picture.listed_places, redis.smembers),
         keys.unmet(""): ("set", picture.unmet, redis.smembers),
         keys.leftover(""): ("hash", picture.leftovers, redis.hgetall),
         keys.heartbeat(""): ("string", picture.leases, redis.get),
@@ -204,6 +212,7 @@ def _demanded(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> dict
     state, entered_at = State(task["state"]), float(task["entered_at"])
     demanded: dict[str, float | None] = {keys.state(state): entered_at}
     demanded |= {keys.owned(task["owner"]): entered_at} if "owner" in task else {}
+    demanded[keys.listed(_pair(task))] = LISTED_FROM.get(state, 0) + entered_at
     if state is State.PENDING:
         demanded[_waits_in(keys, task)] = entered_at
     elif state in RUNNING:
@@ -221,7 +230,11 @@ def _demanded(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> dict
 
 def _waits_in(keys: Keys, task: Fields) -> str:
     """Return the index of its queue that a PENDING task stands in."""
-    return keys.parked(f"{task['queue']}:{task['type']}") if "parked_at" in task else keys.pending(task["queue"])
+    return keys.parked(_pair(task)) if "parked_at" in task else keys.pending(task["queue"])
+
+
+def _pair(task: Fields) -> str:
+    return f"{task['queue']}:{task['type']}"
 
 
 def _placed(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterator[str]:
@@ -357,8 +370,16 @@ def _owned(picture: _Picture, keys: Keys) -> Iterator[str]:
         other = index.removeprefix(keys.dependents(""))
         if other != index and "dependents" not in picture.tasks.get(other, {}):
             yield f"c: {index} exists, and the task does not know of it"
+    yield from _named_places(picture, keys)
     yield from _owned_entries(picture)
     yield from _owned_values(picture, keys)
+
+
+def _named_places(picture: _Picture, keys: Keys) -> Iterator[str]:
+    indices, named = picture.scores.keys(), picture.listed_places.get("", set())
+    places = {index.removeprefix(keys.listed("")) for index in indices if index.startswith(keys.listed(""))}
+    if named != places:
+        yield f"b: {keys.listed_places} names {sorted(named)}, and there are tasks of {sorted(places)}"
 
 
 def _owned_entries(picture: _Picture) -> Iterator[str]:

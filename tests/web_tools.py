@@ -22,6 +22,7 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.messages import Claim, Claimed, Ending
 from ghostless.jobs.store import Store
+from ghostless.lua import LISTED_FROM
 from ghostless.statemachine import Event, Policy, Reason
 from helpers import free_port
 from redis import Redis
@@ -336,6 +337,7 @@ def end_retention(redis: Redis, keys: Keys, task_ids: list[str]) -> None:
             task = redis.hgetall(keys.task(task_id))
             pipeline.hset(keys.task(task_id), "entered_at", 1)
             pipeline.zadd(keys.state(task["state"]), {task_id: 1})
+            pipeline.zadd(keys.listed(f"{task['queue']}:{task['type']}"), {task_id: LISTED_FROM[task["state"]] + 1})
             if "owner" in task:
                 pipeline.zadd(keys.owned(task["owner"]), {task_id: 1})
             pipeline.zadd(keys.retention, {task_id: 1 + float(task["policy"].split(",")[-1])})

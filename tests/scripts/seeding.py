@@ -22,6 +22,8 @@ ID, QUEUE, TYPE, WORKER, TOKEN, NEXT_TOKEN = "t1", "q", "demo.add", "w1", "aa11"
 OTHER_TYPE = "demo.sub"
 OWNER = "ann:[a-z]*"
 """An owner's name is any printable text, and part of the name of an index."""
+PLACE = f"{QUEUE}:{TYPE}"
+"""Where the tasks of this queue and type are listed and parked."""
 DEPENDENCY = "dependency"
 CLAIM = Claim(WORKER, (QUEUE,), TOKEN, (TYPE,))
 PLAIN = PlainJob(QUEUE, "plain")

@@ -4,7 +4,7 @@ import pytest
 from audit import audit
 from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.messages import Claim, Claimed
-from ghostless.lua import BATCH
+from ghostless.lua import BATCH, LISTED_FROM
 from ghostless.statemachine import Event, Reason, State
 from redis import Redis
 from scripts.seeding import (
@@ -42,6 +42,7 @@ def submit_at_times(stage: Scene, types: dict[str, str]) -> list[str]:
         stage.redis.hset(stage.keys.task(task_id), "entered_at", number)
         for index in (stage.keys.state(State.PENDING), stage.keys.pending(QUEUE), stage.keys.owned(OWNER)):
             stage.redis.zadd(index, {task_id: number})
+        stage.redis.zadd(stage.keys.listed(f"{QUEUE}:{task_type}"), {task_id: LISTED_FROM[State.PENDING] + number})
     return list(types)
 
 

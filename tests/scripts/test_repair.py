@@ -6,6 +6,7 @@ import pytest
 from audit import audit
 from ghostless.jobs.errors import CorruptRecord
 from ghostless.jobs.upkeep import Upkeep
+from ghostless.lua import LISTED_FROM
 from ghostless.statemachine import FINAL, RUNNING, STORED, WAITING_FOR_TIME, State
 from redis import Redis
 from scripts.seeding import (
@@ -14,8 +15,8 @@ from scripts.seeding import (
     DEPENDENCY,
     ID,
     OWNER,
+    PLACE,
     QUEUE,
-    TYPE,
     Scene,
     end_forgotten,
     park,
@@ -27,8 +28,6 @@ from scripts.snapshot import difference, snapshot
 from scripts.test_full_redis import full
 
 Damage = Callable[[Scene], object]
-
-PARKING = f"{QUEUE}:{TYPE}"
 
 
 def demanded(stage: Scene, state: State) -> dict[str, Damage]:
@@ -43,7 +42,7 @@ def demanded(stage: Scene, state: State) -> dict[str, Damage]:
         losses["pending"] = lambda s: redis.zrem(keys.pending(QUEUE), ID)
         losses["queues"] = lambda s: redis.hdel(keys.queues, QUEUE)
         losses["job"] = lambda s: redis.delete(keys.rq_job(ID))
-        losses["parked"] = lambda s: (park(s), redis.zrem(keys.parked(PARKING), ID))
+        losses["parked"] = lambda s: (park(s), redis.zrem(keys.parked(PLACE), ID))
         losses["parked_types"] = lambda s: (park(s), redis.delete(keys.parked_types(QUEUE)))
     elif state in RUNNING:
         losses["deadlines"] = lambda s: redis.zrem(keys.deadlines, ID)
@@ -191,6 +190,7 @@ def test_what_a_sweep_put_off_is_no_damage(redis: Redis, index: str) -> None:
         redis.hset(stage.keys.task(ID), "entered_at", 5)
         redis.zadd(stage.keys.state(State.SUCCESS), {ID: 5})
         redis.zadd(stage.keys.owned(OWNER), {ID: 5})
+        redis.zadd(stage.keys.listed(PLACE), {ID: LISTED_FROM[State.SUCCESS] + 5})
         redis.hset(stage.keys.task(ID), "policy", "1,1,1,1,1,1,1000")
     redis.zadd(getattr(stage.keys, index), {ID: stage.now() + 9_000})
     assert () == Upkeep(stage.store).compare([ID], actor=BY_PERSON).findings

@@ -3,13 +3,13 @@
 import pytest
 from ghostless.benchmarks.observed import counted_trips
 from ghostless.jobs.client import Client
-from ghostless.jobs.listing import SCANS, Filter
+from ghostless.jobs.listing import LOOKED_AT, Filter
 from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import State
 from redis import Redis
 from scripts.seeding import QUEUE, TYPE, scene, submission
 
-STORED = sum(SCANS) + 50
+STORED = LOOKED_AT + 50
 
 
 @pytest.mark.parametrize(

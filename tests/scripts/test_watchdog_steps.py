@@ -8,12 +8,13 @@ from audit import audit
 from ghostless.jobs.messages import Claim, Held
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import TICKET_WINDOW
-from ghostless.lua import BATCH
+from ghostless.lua import BATCH, LISTED_FROM
 from ghostless.statemachine import FINAL, RUNNING, Event, Policy, State
 from redis import Redis
 from scripts.seeding import (
     ID,
     OWNER,
+    PLACE,
     QUEUE,
     TYPE,
     Scene,
@@ -299,6 +300,7 @@ def test_lost_tickets_come_back_in_their_order(redis: Redis) -> None:
         redis.zadd(stage.keys.pending(QUEUE), {task_id: 1_000 + number})
         redis.zadd(stage.keys.state(State.PENDING), {task_id: 1_000 + number})
         redis.zadd(stage.keys.owned(OWNER), {task_id: 1_000 + number})
+        redis.zadd(stage.keys.listed(PLACE), {task_id: LISTED_FROM[State.PENDING] + 1_000 + number})
     redis.delete(stage.keys.rq_queue(QUEUE))
     assert 10 == stage.store.requeue("watchdog", QUEUE).moved
     assert ids == stage.queue

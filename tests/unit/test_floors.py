@@ -41,6 +41,7 @@ FLOORS = {
             "jobs.masking",
             "jobs.inventory",
             "jobs.batches",
+            "jobs.shelves",
             "jobs.foreign_schema",
             "jobs.schema_check",
             "jobs.references",

@@ -92,12 +92,13 @@ local function listing_place(task)
   return task.queue .. ":" .. task.type
 end
 
--- No task's way depends on how it is listed, so damage there stops none: hence pcall, and no check before.
+-- No task's way depends on how it is listed, so damage there stops none: hence pcall, and no check before. The place is
+-- named with its first entry, and where entries fail, for listings to tell of the damage.
 local function enter_listing(task, state, at)
   local place = listing_place(task)
   local score = string.format("%.0f", STORED[state] + at)
-  local is_new = redis.pcall("ZADD", key.listed .. place, score, task.id) == 1
-  if is_new then redis.pcall("SADD", key.listed_places, place) end
+  local was_there = redis.pcall("ZADD", key.listed .. place, score, task.id) == 0
+  if not was_there then redis.pcall("SADD", key.listed_places, place) end
 end
 
 local function leave_listing(task)

@@ -6,9 +6,10 @@ import click
 
 from ...statemachine import Reason, State
 from ..circumstances import Circumstances
+from ..client import Client
 from ..explanation import Explanation
 from ..explanation import explain as explain_task
-from ..listing import PAGE_LIMIT, Filter
+from ..listing import PAGE_LIMIT, Filter, Page
 from ..model import Entry, Task, damaged_view
 from ..reads import Damaged
 from ..spans import distance, percent
@@ -160,15 +161,25 @@ def list_tasks(
     \b
     Example: ghostless list --state FAILED --type image.generate
     """
-    page = session.client.list(Filter(state, task_type, queue, owner), limit=limit, cursor=cursor)
+    page = _filled(session.client, Filter(state, task_type, queue, owner), limit, cursor)
     if as_json:
         print_json({"tasks": [_as_json(task) for task in page.tasks], "next": page.cursor})
         return
     now = session.now() if page.tasks else 0
-    empty = "no tasks here yet" if not page.cursor else "none on this page"
-    show_table(_LISTED, [_row(task, now) for task in page.tasks], empty=empty)
+    show_table(_LISTED, [_row(task, now) for task in page.tasks], empty="no tasks here yet")
     if page.cursor:
         click.echo(f"more: ghostless list … --cursor {page.cursor}", err=True)
+
+
+def _filled(client: Client, wanted: Filter, limit: int, cursor: str | None) -> Page:
+    """Return a page that is full unless it is the last: a short one of the client's is gone on with."""
+    tasks: list[Task | Damaged] = []
+    while True:
+        page = client.list(wanted, limit=limit - len(tasks), cursor=cursor)
+        tasks += page.tasks
+        cursor = page.cursor
+        if cursor is None or len(tasks) == limit:
+            return Page(tuple(tasks), cursor)
 
 
 _LISTED = [

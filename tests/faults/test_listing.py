@@ -18,7 +18,7 @@ from ghostless.jobs.store import Store
 from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import Policy, State
 from redis import Redis
-from scripts.seeding import QUEUE, TYPE, Scene, scene, submission
+from scripts.seeding import PLACE, QUEUE, TYPE, Scene, scene, submission
 
 DAMAGED, FINAL, AT_ONCE = 50, 500, 1_000
 SLOW = 20_000
@@ -51,7 +51,8 @@ for number = tonumber(ARGV[1]), tonumber(ARGV[2]) do
   redis.call("RPUSH", KEYS[5], id)
   redis.call("ZADD", KEYS[6], entered_at, id)
   redis.call("ZADD", KEYS[7], entered_at, id)
-  redis.call("HINCRBY", KEYS[8], "submitted", 1)
+  redis.call("ZADD", KEYS[8], redis.call("ZSCORE", KEYS[8], "t0"), id)
+  redis.call("HINCRBY", KEYS[9], "submitted", 1)
 end
 """
 """Makes copies of the first task, since so many submits would take long."""
@@ -70,9 +71,10 @@ def crowd(redis: Redis, number: int) -> Iterator[Scene]:
     stage.store.submit(submission("t0", Policy(retention=1), owner=""))
     keys = stage.keys
     of_each = (keys.task(""), keys.params(""), keys.rq_job(""))
-    of_all = (keys.history, keys.rq_queue(QUEUE), keys.state(State.PENDING), keys.pending(QUEUE), keys.ledger)
+    indices = (keys.state(State.PENDING), keys.pending(QUEUE), keys.listed(PLACE))
+    of_all = (keys.history, keys.rq_queue(QUEUE), *indices, keys.ledger)
     for first in range(1, number, AT_ONCE):
-        redis.eval(COPY, 8, *of_each, *of_all, first, min(first + AT_ONCE, number) - 1)
+        redis.eval(COPY, 9, *of_each, *of_all, first, min(first + AT_ONCE, number) - 1)
     redis.config_set("slowlog-max-len", 10_000)
     redis.config_set("slowlog-log-slower-than", SLOW)
     yield stage

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from ghostless.jobs import listing
 from ghostless.jobs.cli import main
-from ghostless.jobs.client import Client
+from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.statemachine import Event
@@ -232,6 +233,26 @@ def test_list_filters_and_pages(cli: Cli, client: Client, store: Store) -> None:
     first = told(cli("list", "--limit", "1", "--json"))
     second = told(cli("list", "--limit", "1", "--cursor", first["next"], "--json"))
     assert ["b", "a"] == [page["tasks"][0]["id"] for page in (first, second)]
+
+
+def test_list_goes_on_over_short_pages(cli: Cli, client: Client, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a page of the core has little or nothing that fits, and a cursor: it shows as many as were asked for."""
+    monkeypatch.setattr(listing, "LOOKED_AT", 4)
+    publish(store, "other", queue="work")
+    wanted = [submitted(client, id=f"a{number}", type="other", owner="ann") for number in range(3)]
+    for _ in range(10):
+        submitted(client, owner="ann")
+        submitted(client, type="other", owner="bob")
+    asked = ("list", "--type", "other", "--owner", "ann", "--json")
+    assert [] == list(client.list(Filter(type="other", owner="ann")).tasks)
+    assert (wanted[::-1], None) == _listed(told(cli(*asked)))
+    ids, cursor = _listed(told(cli(*asked, "--limit", "2")))
+    assert wanted[:0:-1] == ids
+    assert (wanted[:1], None) == _listed(told(cli(*asked, "--cursor", cursor)))
+
+
+def _listed(page: dict[str, Any]) -> tuple[list[str], str | None]:
+    return [task["id"] for task in page["tasks"]], page["next"]
 
 
 def test_an_empty_list_says_so(cli: Cli) -> None:

@@ -36,9 +36,9 @@ ROUNDS, TASKS = 21, 100
 FILTERS: Mapping[str, Filter] = {
     "all": Filter(),
     "by state": Filter(state=State.SUCCESS),
-    "PENDING of a queue": Filter(state=State.PENDING, queue=QUEUE),
-    "by type, one in two": Filter(state=State.SUCCESS, type=TYPES[1]),
-    "by type, none": Filter(type="bench.none"),
+    "by queue": Filter(queue=QUEUE),
+    "by type": Filter(type=TYPES[1]),
+    "by state, type and queue": Filter(state=State.PENDING, type=TYPES[1], queue=QUEUE),
     "by owner": Filter(owner=OWNER),
     "by state, type and owner": Filter(state=State.SUCCESS, type=TYPES[1], owner=OWNER),
     "by state, type and owner, none": Filter(state=State.FAILED, type=TYPES[1], owner=OWNER),

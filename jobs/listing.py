@@ -63,10 +63,11 @@ class Filter:
         return emptiest(reads.redis, [owners, self._of_anybody(reads)]) if self.needs_records else owners
 
     def _of_anybody(self, reads: Reads) -> list[Shelf]:
-        states = STORED if self.state is None else (self.state,)
+        chosen = [self.state] if self.state else None
         if not (self.type or self.queue):
-            return [Shelf(reads.keys.state(state)) for state in states]
-        return of_kinds(reads.keys, filter(self._is_at, reads.listed_places()), states)
+            return [Shelf(reads.keys.state(state)) for state in chosen or STORED]
+        places, occupied = reads.kinds()
+        return of_kinds(reads.keys, filter(self._is_at, places), chosen or occupied)
 
     def _is_at(self, place: str) -> bool:
         queue, _, task_type = place.partition(":")

@@ -45,10 +45,9 @@ class Shelf:
         return self.start, end if latest is None else min(end, self.start + latest)
 
 
-def of_kinds(keys: Keys, places: Iterable[str], states: Iterable[State]) -> list[Shelf]:
+def of_kinds(keys: Keys, places: Iterable[str], states: Sequence[State]) -> list[Shelf]:
     """Return the shelves of these "queue:type", in these states."""
-    chosen = tuple(states)
-    return [Shelf(keys.listed(place), state) for place in places for state in chosen]
+    return [Shelf(keys.listed(place), state) for place in places for state in states]
 
 
 def newest(redis: Redis, shelves: Sequence[Shelf], below: Position | None, limit: int) -> list[Position]:

@@ -105,7 +105,8 @@ export class Client {
   }
 
   /**
-   * Return one page of tasks, the latest change first; `next` is the cursor of the next page.
+   * Return one page of tasks, the latest change first; `next` is the cursor of the next page, null when this is the last
+   * one. With `owner` and another filter a page may be short, even empty, and not be the last.
    * @param {Filter} [filter]
    * @param {{signal?: AbortSignal}} [options]
    * @returns {Promise<{tasks: any[], next: string | null, last_event_id: string}>}

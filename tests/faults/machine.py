@@ -95,16 +95,19 @@ class Machine(Keepers):
             self.reach_the_timeout(chance.choice(held), chance.random() < 0.7)
         elif over and chance.random() < 0.8:
             self.keep_up(chance.choice(["purge", "archive", "demand"]), chance.choice(over), "watchdog:a")
-        elif self._in({"PENDING"}):
-            return self.claim(chance.choice(sorted(SERVED)))
+        elif waiting := self._in({"PENDING"}):
+            held = self.claim(chance.choice(sorted(SERVED)))
+            self.lose_an_entry(self.tasks[chance.choice(waiting)].number, chance.randrange(9), chance.random() < 0.5)
+            return held
         return multiple()
 
     def _plan(self, chance: Random) -> None:
         name = chance.choice(["nightly", "often"])
         misfire, overlap = chance.choice(MISFIRES), chance.choice(OVERLAPS)
         self.register(name, Plan(chance.choice(TYPES), chance.choice(QUEUES), misfire, overlap))
-        self.tend(name, chance.choice(["pause", "resume", "resume"]))
-        if len(self.tasks) <= MOST_TASKS:
+        if chance.random() < 0.5:
+            self.tend(name, chance.choice(["pause", "resume", "resume", "remove"]))
+        elif len(self.tasks) <= MOST_TASKS:
             self.let_runs_come(name, chance.randint(0, 2), chance.random() < 0.5)
 
     def _submit(self, chance: Random, depends_on: list[int], *, is_delayed: bool | None = None) -> Model:

@@ -105,10 +105,11 @@ class Machine(Keepers):
         name = chance.choice(["nightly", "often"])
         misfire, overlap = chance.choice(MISFIRES), chance.choice(OVERLAPS)
         self.register(name, Plan(chance.choice(TYPES), chance.choice(QUEUES), misfire, overlap))
-        if chance.random() < 0.5:
-            self.tend(name, chance.choice(["pause", "resume", "resume", "remove"]))
-        elif len(self.tasks) <= MOST_TASKS:
-            self.let_runs_come(name, chance.randint(0, 2), chance.random() < 0.5)
+        for _ in range(3):
+            if chance.random() < 0.6:
+                self.tend(name, chance.choice(["pause", "resume", "resume", "remove"]))
+            elif len(self.tasks) <= MOST_TASKS:
+                self.let_runs_come(name, chance.randint(0, 2), chance.random() < 0.5)
 
     def _submit(self, chance: Random, depends_on: list[int], *, is_delayed: bool | None = None) -> Model:
         number = len(self.tasks) + len(self.purged)  # of a new one

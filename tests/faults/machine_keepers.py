@@ -27,6 +27,7 @@ class Keepers(Planners):
     def __init__(self, redis: Redis, folder: Path) -> None:
         super().__init__(redis)
         self.demands_archive = False
+        self.archived = 0
         self._folder = Path(mkdtemp(dir=folder))
         self._archivist = Archivist(self.store, self._folder)
         self._patrolling = Watchdog(Store(redis, Settings(sweep=0.01)))
@@ -86,6 +87,8 @@ class Keepers(Planners):
             return
         self.redis.zadd(self.keys.retention, {task.id: 1})
         assert 1 == self._archivist.archive().moved
+        self.archived += 1
+        assert str(self.archived) == self.redis.hget(self.keys.ledger, "archived")
         self.demands_archive = True
         found = find_archived(self._folder, task.id)
         entries = [(entry["event"], entry["from"] or "", entry["to"], entry["attempt"]) for entry in found["history"]]

@@ -92,6 +92,7 @@ class Planners(Workers):
             assert plan is None
             return
         assert plan
+        self.met[verb, "due" if plan.missed is not None else "not due"] += 1
         if verb == "remove":
             del self.plans[name]
         else:
@@ -109,7 +110,7 @@ class Planners(Workers):
             return
         there, first = self.client.schedules.get(name), self.client.reads.now() - missed * EVERY
         late = replace(there, due=first, recurrence=replace(there.recurrence, start=first))
-        assert self.client.schedules.advance(there, late)
+        self.client.schedules.advance(there, late)
         plan.missed = missed
         new = len(self.tasks) + len(self.purged)
         if dies:

@@ -23,6 +23,7 @@ DUTIES = {
     *(("repaired", who) for who in ("doctor", "watchdog")),
     *(("lost", index) for index in ("state", "pending", "parked", "dependents", "due", "deadlines", "retention")),
     *(("run", f"of one that {what}") for what in ("lives", "died")),
+    *{("pause", "not due"), ("resume", "due"), ("remove", "due")},
     *(("missed", misfire) for misfire in MISFIRES),
     *{("left out", "skip"), ("more time", "reported"), ("no more time", "reported"), ("no more time", "silent")},
 }

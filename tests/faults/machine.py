@@ -92,7 +92,9 @@ class Machine(Keepers):
         if chance.random() < 0.4:
             self._plan(chance)
         elif held and chance.random() < 0.5:
-            self.reach_the_timeout(chance.choice(held), chance.random() < 0.7)
+            one = chance.choice(held)
+            for _ in range(3):
+                self.reach_the_timeout(one, chance.random() < 0.8)
         elif over and chance.random() < 0.8:
             self.keep_up(chance.choice(["purge", "archive", "demand"]), chance.choice(over), "watchdog:a")
         elif waiting := self._in({"PENDING"}):

@@ -29,7 +29,7 @@ DUTIES = {
 }
 """What happens beside the table, to tasks that are over, to indices, schedules and clocks."""
 
-SEQUENCES, MOVES = 100, 20
+SEQUENCES, MOVES = 80, 20
 
 LONG = settings.get_current_profile_name() == "long"
 BOUNDED = settings(

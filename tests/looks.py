@@ -1,8 +1,10 @@
 """Whether a fault test ended with the audit: by its calls, and by what moved after the last one."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from fleet import Fleet
 from ghostless.jobs.keys import Keys
@@ -23,6 +25,17 @@ class _Look:
 
 
 _looks: list[_Look] = []
+
+
+TESTS = Path(__file__).parent
+
+_named = frozenset(re.findall(r"`(acceptance/\w+\.py::\w+)`", (TESTS.parent / "docs" / "faults.md").read_text()))
+
+
+def is_fault_test(file: Path, name: str) -> bool:
+    """Tell whether a test must end with the audit: in `faults` each, in `acceptance` those of docs/faults.md."""
+    place = file.relative_to(TESTS)
+    return place.parts[0] == "faults" or f"{place.as_posix()}::{name}" in _named
 
 
 class NotAudited(AssertionError):

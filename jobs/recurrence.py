@@ -8,6 +8,7 @@ follow real time.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from itertools import dropwhile, islice, takewhile
 from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
@@ -27,6 +28,12 @@ OVERLAPS: tuple[Overlap, ...] = ("allow", "skip")
 
 SHORTEST_INTERVAL = 1_000
 """Milliseconds between two runs at least."""
+
+
+@cache
+def _zones() -> frozenset[str]:
+    """Return the names of all time zones: they are looked for in hundreds of files, and a schedule is read often."""
+    return frozenset(available_timezones())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,7 @@ class Recurrence:
         return None
 
     def _zone_fault(self) -> Fault | None:
-        if self.zone in available_timezones():
+        if self.zone in _zones():
             return None
         return Fault("tz", f"expected the name of a time zone like Europe/Berlin, got {self.zone!r}")
 

@@ -38,6 +38,7 @@ from ghostless.statemachine import (
     Reason,
     State,
 )
+from looks import note_look
 from redis import Redis
 
 Fields = Mapping[str, str]
@@ -84,20 +85,25 @@ def audit(
     `effects` the attempts in which a task's side effect happened, `quarantined` the damaged members expected,
     `pids` and `folders` what must be gone since its attempt is over.
     """
+    effects = effects or {}
+    note_look(redis, keys, effects)
     picture = _look(redis, keys)
     held = len(picture.quarantine)
     found = [] if held == quarantined else [f"c: quarantine holds {held}, not {quarantined}: {picture.quarantine}"]
-    for task_id in set(accepted) - set(purged):
+    purged = set(purged)
+    for task_id in set(accepted) - purged:
         if task_id not in picture.tasks and not redis.exists(keys.tombstone(task_id)):
             found.append(f"a: {task_id} was accepted and is gone")
     for task_id, task in sorted(picture.tasks.items()):
         try:
             for rule in (_placed, _ticketed, _followed_up, _explained):
                 found += rule(picture, keys, task_id, task)
+            found += _done_once(picture, task_id, effects.get(task_id, ()))
         except (KeyError, ValueError) as error:
             found.append(f"a: {task_id} is damaged: {error!r} in {task}")
-    for task_id, attempts in (effects or {}).items():
-        found += _done_once(picture, task_id, attempts)
+    for task_id in effects.keys() - picture.tasks.keys() - purged:
+        if not redis.exists(keys.tombstone(task_id)):
+            found.append(f"f: the side effect of {task_id} happened, which is no task")
     found += [*_owned(picture, keys), *_allowed_keys(picture, keys), *_added_up(picture), *_delivered(picture)]
     found += [*_worked_off(picture, keys), *_lasting(picture, keys)]
     return found + leftovers(pids, folders)
@@ -339,7 +345,7 @@ def _position(entry_id: str) -> tuple[int, int]:
 
 
 def _done_once(picture: _Picture, task_id: str, attempts: Sequence[int]) -> Iterator[str]:
-    entries = [entry for _, entry in picture.entries(picture.tasks.get(task_id, {})) if entry]
+    entries = [entry for _, entry in picture.entries(picture.tasks[task_id]) if entry]
     starts = Counter(int(entry["attempt"]) for entry in entries if entry["event"] == Event.START)
     for attempt, times in Counter(attempts).items():
         if times > 1 or attempt not in starts:

@@ -14,12 +14,24 @@ from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from looks import ends_with_the_audit, is_fault_test
 from redis import Redis
 from redis_server import HOW_TO_GET_IT, RedisServer, binary
 
 hypothesis_settings.register_profile(
     "long", max_examples=1000, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
+    """Fail a fault test that does not end with the audit."""
+    if not is_fault_test(pyfuncitem.path, pyfuncitem.originalname):
+        return (yield)
+    with ends_with_the_audit() as fleets:
+        outcome = yield
+        fleets += [pyfuncitem.funcargs["fleet"]] if "fleet" in pyfuncitem.funcargs else []
+    return outcome
 
 
 def _require_server() -> None:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from ghostless.jobs import Context, task
+from effects import task
+from ghostless.jobs import Context
 from ghostless.jobs.registry import registry
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from effects import FILE, effects_in
 from helpers import die_with_the_tests, is_running
 
 QUICK = {
@@ -93,6 +94,7 @@ class Fleet:
             **QUICK,
             "GHOSTLESS_REDIS_URL": self.url,
             "GHOSTLESS_ARTIFACTS": str(self.folder / "artifacts"),
+            FILE: str(self._effects),
             "TMPDIR": str(self.temporary),
             "PYTHONPATH": str(Path(__file__).parent),
             **self.environment,
@@ -104,6 +106,14 @@ class Fleet:
         folder = self.folder / "tmp"
         folder.mkdir(exist_ok=True)
         return folder
+
+    @property
+    def _effects(self) -> Path:
+        return self.folder / "effects"
+
+    def effects(self) -> dict[str, list[int]]:
+        """Return the attempts in which each task's side effect happened."""
+        return effects_in(self._effects)
 
     def logs(self) -> str:
         """Return what all processes wrote, for the message of a failed test."""

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from ghostless.jobs import Context, TooLarge, task
+from effects import task
+from ghostless.jobs import Context, TooLarge
 
 ONCE = {"max_timeouts": 0, "max_retries": 0}
 MEBIBYTE = 1024 * 1024

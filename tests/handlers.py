@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from ghostless.jobs import Context, RetryLater, TaskStopped, task
+from effects import task
+from ghostless.jobs import Context, RetryLater, TaskStopped
 from ghostless.jobs.registry import TaskType, registry
 
 IMPORTED_IN = os.getpid()

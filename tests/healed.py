@@ -2,7 +2,8 @@
 
 import os
 
-from ghostless.jobs import Context, task
+from effects import task
+from ghostless.jobs import Context
 
 
 @task("setup.raise")

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from ghostless.jobs import Context, task
+from effects import task
+from ghostless.jobs import Context
 from pydantic import SecretStr
 
 QUICK = {"backoff": 0.05, "backoff_cap": 0.1}

@@ -3,6 +3,8 @@
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from helpers import die_with_the_tests, free_port
@@ -91,3 +93,13 @@ class RedisServer:
                     time.sleep(0.01)
         log = self.folder / "redis.log"
         raise RuntimeError(f"redis did not start: {log.read_text() if log.exists() else 'it wrote no log'}")
+
+
+@contextmanager
+def evicting(redis: Redis) -> Iterator[None]:
+    """Let the server evict when its memory is short; a flush of the database would not undo it."""
+    redis.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        yield
+    finally:
+        redis.config_set("maxmemory-policy", "noeviction")

@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from ghostless.jobs import Context, task
+from effects import task
+from ghostless.jobs import Context
 
 
 def note(what: str, pid: int = 0) -> None:

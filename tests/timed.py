@@ -1,6 +1,7 @@
 """A handler that runs by itself, for tests with real workers."""
 
-from ghostless.jobs import Context, task
+from effects import task
+from ghostless.jobs import Context
 
 
 @task("timed.tidy", cron="0 3 * * *", tz="Europe/Berlin", overlap="skip")

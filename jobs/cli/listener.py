@@ -17,6 +17,7 @@ from ..groups import BEGINNING
 from ..installed import LISTENERS_GROUP, handler_modules
 from ..listener import run_listener
 from ..subscriptions import Subscription, subscriptions
+from .fitness import allow_eviction_option, as_setting, check_fitness
 from .lazy import Failed
 from .logs import log_to_stderr
 from .options import as_name
@@ -49,8 +50,11 @@ BUILT_IN = (alerts, callbacks)
     help="Let handlers that are new begin with the oldest entry there is, and not with what happens from now on.",
 )
 @click.option("--drain", metavar="SECONDS", help="How long a stopping listener lets its handlers run on.")
+@allow_eviction_option
 @pass_session
-def listener(session: Session, modules: tuple[str, ...], group: str, from_start: bool, drain: str | None) -> None:
+def listener(
+    session: Session, modules: tuple[str, ...], group: str, from_start: bool, drain: str | None, allow_eviction: bool
+) -> None:
     """Call handlers for what happened to tasks: alerts, webhooks, whatever is slow and may fail.
 
     A handler that fails is called again, after growing pauses; then the entry is parked, and the next one has its
@@ -62,9 +66,10 @@ def listener(session: Session, modules: tuple[str, ...], group: str, from_start:
     \b
     Example: ghostless listener --handlers my_handlers
     """
-    settings = session.settings(handlers=",".join(modules) or None, drain=drain)
-    session.client.reads.ping()  # at the start an outage is told at once, later it is waited for
     log_to_stderr()
+    evicts = as_setting(allow_eviction)
+    settings = session.settings(handlers=",".join(modules) or None, drain=drain, allow_eviction=evicts)
+    check_fitness(session, settings)  # at the start an outage is told at once, later it is waited for
     wanted = _loaded(handler_modules(settings), group)
     built_in = {f"{part.GROUP}:{each.name}": each for part in BUILT_IN for each in part.wanted(settings)}
     if not wanted and not built_in:

@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -245,18 +245,17 @@ def assert_gone(*pids: int) -> None:
     assert [] == [pid for pid in pids if is_running(pid)]
 
 
-def assert_clean(
-    client: Client, fleet: Fleet, *task_ids: str, effects: Mapping[str, Sequence[int]] | None = None
-) -> None:
-    """Check everything against the audit and the doctor; `effects` are the attempts of each task's side effect.
+def assert_clean(client: Client, fleet: Fleet, *task_ids: str, forgotten: Iterable[str] = ()) -> None:
+    """Check everything against the audit and the doctor, with the side effects that the fleet's handlers noted.
 
-    Of processes that have ended nothing may live any more, whatever ended them.
+    Tasks that are `forgotten` may have run, and be gone. Of processes that have ended nothing may live any more,
+    whatever ended them.
     """
     eventually(lambda: assert_no_folder_left(fleet))
     eventually(lambda: assert_gone(*fleet.ended()))
     with connect(client.settings) as redis:
         left = {"pids": fleet.ended(), "folders": folders_of_attempts(fleet)}
-        assert audit(redis, client.store.keys, task_ids, effects=effects, **left) == []
+        assert audit(redis, client.store.keys, task_ids, purged=forgotten, effects=fleet.effects(), **left) == []
         assert [str(problem) for problem in Doctor(Store(redis, client.settings)).audit()] == []
 
 

@@ -144,6 +144,7 @@ def test_out_of_memory(start: Start, client: Client, fleet: Fleet, cgroup: Path)
     join = ("sh", "-c", 'echo $$ > "$1/cgroup.procs"; shift; exec "$@"', "worker", str(cgroup))
     start(within=join)
     assert_told_apart(client, "hoard")
+    assert_clean(client, fleet)
     assert fleet.end() == []
 
 
@@ -380,7 +381,7 @@ def test_a_worker_that_is_to_end_starts_no_horse(fleet: Fleet, client: Client) -
     assert "no horse can be forked" not in fleet.logs()
 
 
-def test_modules_that_cannot_be_forked_are_told(fleet: Fleet) -> None:
+def test_modules_that_cannot_be_forked_are_told(client: Client, fleet: Fleet) -> None:
     """What a module raises is told as without forking."""
     (fleet.folder / "broken_tasks.py").write_text("1 / 0")
     fleet.environment["PYTHONPATH"] = str(fleet.folder)
@@ -388,3 +389,4 @@ def test_modules_that_cannot_be_forked_are_told(fleet: Fleet) -> None:
     assert worker.wait(20) == 1
     assert fleet.logs().count("Traceback") == 1
     assert "Error: broken_tasks could not be loaded: ZeroDivisionError" in fleet.logs()
+    assert_clean(client, fleet)

@@ -1,14 +1,15 @@
 """What a worker says to Redis while it has enough to do, and while it has nothing to do."""
 
-import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
 import pytest
 from fleet import Fleet
 from ghostless.jobs.client import Client
+from ghostless.jobs.connection import BLOCK
 from helpers import eventually, expect
 
 from .conftest import assert_clean
@@ -28,18 +29,35 @@ def worker(fleet: Fleet, client: Client) -> None:
     eventually(lambda: expect(["idle"] == [member.state for member in client.workers()]), seconds=20)
 
 
-def said(client: Client, meanwhile: Callable[[], object]) -> Counter[tuple[int, str]]:
-    """Return what others than this process send to Redis meanwhile: how often which connection sends which command."""
+Call = tuple[float, int, str]
+"""When a command came to Redis, by its clock (s), on which connection, and its name."""
+
+
+def heard(client: Client, meanwhile: Callable[[], object]) -> list[Call]:
+    """Return what others than this process send to Redis meanwhile."""
     redis = client.store.redis
-    seen = Counter[tuple[int, str]]()
+    seen: list[Call] = []
     with redis.monitor() as monitor:
         meanwhile()
         redis.echo("over")
         while (told := monitor.next_command())["command"] != "ECHO over":
             if told["client_type"] != "lua":
-                seen[int(told["client_port"]), told["command"].partition(" ")[0]] += 1
+                seen.append((told["time"], int(told["client_port"]), told["command"].partition(" ")[0]))
     ours = {connection.laddr.port for connection in psutil.Process().net_connections("tcp")}
-    return Counter({key: number for key, number in seen.items() if key[0] not in ours})
+    return [call for call in seen if call[1] not in ours]
+
+
+def said(client: Client, meanwhile: Callable[[], object]) -> Counter[tuple[int, str]]:
+    """Return how often which connection of others sends which command meanwhile."""
+    return Counter((line, command) for _, line, command in heard(client, meanwhile))
+
+
+def assert_waits(client: Client) -> None:
+    """Check that the worker has followed all hints, is shown as idle, and stands in its wait for the next hint."""
+    redis = client.store.redis
+    assert 0 == redis.llen(client.store.keys.wake("default"))
+    assert ["idle"] == [member.state for member in client.workers()]
+    assert ["blpop"] == [told["cmd"] for told in redis.client_list() if "b" in told["flags"]]
 
 
 @pytest.mark.usefixtures("worker")
@@ -50,7 +68,7 @@ def test_a_task_is_one_call(client: Client, fleet: Fleet, trace: Path) -> None:
     client.pause_queue("default")
     for _ in range(TASKS):
         client.submit("life.once", {"trace": str(trace)})
-    time.sleep(1.5)  # until the worker has followed all hints, and the change to idle was shown
+    eventually(lambda: assert_waits(client))
 
     def run() -> None:
         client.resume_queue("default")
@@ -85,18 +103,26 @@ def test_a_task_that_comes_alone_is_three_calls(client: Client, trace: Path) -> 
         for number in range(10):
             client.submit("life.once", {"trace": str(trace)})
             eventually(lambda number=number: assert_ran(trace, number + 1))
-            time.sleep(0.03)  # the worker is idle again
+            eventually(lambda: assert_waits(client))
 
     assert told_by_the_busiest(said(client, trickle)) <= 3 * 10 + 2
+
+
+def waits(client: Client) -> int:
+    """Return how often the worker has begun to wait for a hint."""
+    return client.store.redis.info("commandstats")["cmdstat_blpop"]["calls"]
 
 
 @pytest.mark.usefixtures("worker")
 def test_an_idle_worker_is_quiet_and_a_busy_one_is_seen(client: Client, trace: Path, end: Path) -> None:
     """It waits for a hint, and looks itself every two seconds; what it does is shown before the next beat."""
-    time.sleep(1.5)  # the change to idle is shown by then
-    seen = said(client, lambda: time.sleep(4.5))
-    assert {"BLPOP", "EVALSHA"} == {command for _, command in seen}
-    assert 2 <= seen.total() <= 6
+    eventually(lambda: assert_waits(client))
+    enough = waits(client) + 3
+    calls = heard(client, lambda: eventually(lambda: expect(waits(client) >= enough), seconds=25))
+    assert {"BLPOP", "EVALSHA"} == {command for _, _, command in calls}
+    looks = [at for at, _, command in calls if command == "EVALSHA"]
+    assert min(later - earlier for earlier, later in pairwise(looks)) > 0.95 * BLOCK
+    assert len(calls) <= 2 * len(looks) + 1
     client.submit("life.until", {"trace": str(trace), "end": str(end)})
     eventually(lambda: expect(["busy"] == [member.state for member in client.workers()]))
     end.touch()

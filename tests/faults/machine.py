@@ -1,14 +1,19 @@
 """Clients, workers and watchdogs that do whatever Hypothesis thinks of, and a model that says what is to follow."""
 
 from collections import Counter
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from audit import audit
+from faults.machine_keepers import Keepers, watchdogs
 from faults.machine_people import MOST, QUEUES, TYPES, Wish, numbers
-from faults.machine_workers import ENDINGS, Workers, workers
+from faults.machine_plans import MOST_TASKS
+from faults.machine_workers import ENDINGS, SERVED, Workers, workers
 from faults.model import FINAL, RUNNING, WAITING_FOR_TIME, Model, settle
+from faults.model_plans import Plan
 from ghostless.jobs.messages import Held
+from ghostless.jobs.recurrence import MISFIRES, OVERLAPS
 from ghostless.statemachine import TABLE, Event
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, multiple, precondition, rule
@@ -24,28 +29,23 @@ MOVES = {*WISHES, *ENDS, Event.START, Event.STAGE, Event.REQUEUE, Event.RELEASE}
 seeds = st.integers(0, 2**32 - 1)
 """Of an even chance; Hypothesis itself prefers extreme values, and repeats what it did before."""
 
-watchdogs = st.sampled_from(["watchdog:a", "watchdog:b"])
-
-
-def _number(task: Model) -> int:
-    return int(task.id.removeprefix("t"))
-
 
 def _held(task: Model) -> Held:
     return Held(task.id, task.attempt, task.token)
 
 
-class Machine(Workers):
+class Machine(Keepers):
     """Clients, workers and watchdogs on one database, and what each task should be. `reached` counts what was met."""
 
-    def __init__(self, redis: Redis, reached: Counter[tuple[str, ...]]) -> None:
-        super().__init__(redis)
+    def __init__(self, redis: Redis, folder: Path, reached: Counter[tuple[str, ...]]) -> None:
+        super().__init__(redis, folder)
         self._reached = reached
 
     def teardown(self) -> None:
         """Count what the tasks met."""
         for task in self.tasks.values():
-            self._reached.update(task.met)
+            self.met.update(task.met)
+        self._reached.update(self.met)
 
     # Arrows of the table that a task has before it: chance alone seldom chooses them
 
@@ -53,6 +53,7 @@ class Machine(Workers):
     def begin(self, seed: int) -> Any:
         """Begin with some tasks in any states: Hypothesis leaves out some rules in every sequence, also the submits."""
         self.redis.flushdb()
+        self.publish()
         chance = Random(seed)
         for number in range(chance.randint(3, 5)):
             earlier = chance.sample(range(number), chance.randint(0, min(2, number)))
@@ -76,12 +77,41 @@ class Machine(Workers):
         """Submit a task, and one that waits for it; let the first end in any way; submit another that depends on it."""
         chance = Random(seed)
         first = self._submit(chance, [], is_delayed=False)
-        self._submit(chance, [_number(first)])
-        self.start(_number(first), "w2")
+        self._submit(chance, [first.number])
+        self.start(first.number, "w2")
         if chance.random() < 0.2:
-            self.wish(_number(first), "cancel", "client:a")
+            self.wish(first.number, "cancel", "client:a")
         self.finish(_held(first), chance.choice(ENDINGS), False)
-        self._submit(chance, [_number(first)])
+        self._submit(chance, [first.number])
+
+    @rule(target=Workers.attempts, seed=seeds)
+    def keep_house(self, seed: int) -> Any:
+        """Do one of the things for which there is no arrow, to a schedule, an attempt or a task that is over."""
+        chance, held = Random(seed), [_held(task) for task in self.tasks.values() if task.state == "PROCESSING"]
+        over = [task.number for task in self.tasks.values() if task.state in FINAL]
+        if chance.random() < 0.4:
+            self._plan(chance)
+        elif held and chance.random() < 0.5:
+            one = chance.choice(held)
+            for _ in range(3):
+                self.reach_the_timeout(one, chance.random() < 0.8)
+        elif over and chance.random() < 0.8:
+            self.keep_up(chance.choice(["purge", "archive", "demand"]), chance.choice(over), "watchdog:a")
+        elif waiting := self._in({"PENDING"}):
+            claimed = self.claim(chance.choice(sorted(SERVED)))
+            self.lose_an_entry(self.tasks[chance.choice(waiting)].number, chance.randrange(9), chance.random() < 0.5)
+            return claimed
+        return multiple()
+
+    def _plan(self, chance: Random) -> None:
+        name = chance.choice(["nightly", "often"])
+        misfire, overlap = chance.choice(MISFIRES), chance.choice(OVERLAPS)
+        self.register(name, Plan(chance.choice(TYPES), chance.choice(QUEUES), misfire, overlap))
+        for _ in range(3):
+            if chance.random() < 0.6:
+                self.tend(name, chance.choice(["pause", "resume", "resume", "remove"]))
+            elif len(self.tasks) <= MOST_TASKS:
+                self.let_runs_come(name, chance.randint(0, 2), chance.random() < 0.5)
 
     def _submit(self, chance: Random, depends_on: list[int], *, is_delayed: bool | None = None) -> Model:
         number = len(self.tasks) + len(self.purged)  # of a new one
@@ -99,7 +129,7 @@ class Machine(Workers):
         # From some states there is much more to come than from others.
         usual = 1.0 if task.state in RUNNING else 0.1
         weights = [{Event.CANCEL: usual, Event.PAUSE: 3.0}.get(event, 1.0) for event in ways]
-        number, event = _number(task), chance.choices(ways, weights)[0]
+        number, event = task.number, chance.choices(ways, weights)[0]
         if event in WISHES:
             self.wish(number, event.lower(), "client:a")
         elif event in ENDS:
@@ -181,51 +211,6 @@ class Machine(Workers):
         task_id = f"t{number}"
         self._expect(task_id, self.store.lose(task_id, attempt, worker, "pool", "dead", is_dead=True), judge)
 
-    # What is seldom done: one rule, that it does not crowd out the others
-
-    @rule(
-        what=st.sampled_from(["hold", "let_go", "unpark", "requeue", "recheck", "purge"]),
-        number=numbers,
-        actor=watchdogs,
-    )
-    def keep_up(self, what: str, number: int, actor: str) -> None:
-        """Do this to a task, if it is one to which it can be done, and to its queue."""
-        task = self.tasks.get(f"t{number}")
-        if task:
-            getattr(self, f"_{what}")(task, actor)
-
-    def _hold(self, task: Model, _actor: str) -> None:
-        self.store.pause_queue(task.queue)
-        self.paused.add(task.queue)
-
-    def _let_go(self, task: Model, _actor: str) -> None:
-        self.store.resume_queue(task.queue)
-        self.paused.discard(task.queue)
-
-    def _unpark(self, task: Model, _actor: str) -> None:
-        self.store.unpark([task.type])
-
-    def _requeue(self, task: Model, actor: str) -> None:
-        """Lose the ticket of a task, if it has one, and let a watchdog find that out."""
-        if self.redis.lrem(self.keys.rq_queue(task.queue), 1, task.id):
-            self.redis.delete(self.keys.rq_job(task.id))
-            self.redis.hset(self.keys.task(task.id), "unticketed_at", 1)
-            assert 1 == self.store.requeue(actor, task.queue).moved
-            task.requeue()
-
-    def _recheck(self, _task: Model, actor: str) -> None:
-        """Look again at those that wait for others: each was told."""
-        assert (0, 0) == (self.store.settle().moved, self.store.recheck(actor).moved)
-
-    def _purge(self, task: Model, _actor: str) -> None:
-        """Let the retention of a task be over."""
-        if task.state in FINAL:
-            self.redis.zadd(self.keys.retention, {task.id: 1})
-            assert 1 == self.store.purge().moved
-            del self.tasks[task.id]
-            self._reached.update(task.met)
-            self.purged[task.id] = task.state
-
     # What must hold after each
 
     @invariant()
@@ -238,6 +223,8 @@ class Machine(Workers):
         history = dict(self.redis.xrange(self.keys.history))
         for task_id, task in self.tasks.items():
             fields = stored[task_id]
+            if task.state in RUNNING and not task.is_overdue:
+                assert task.may_run == int(fields["timeout_at"]) - int(fields["started_at"])
             used = {name: int(fields[name]) for name in COUNTERS if name in fields}
             assert (task.state, task.attempt, task.used) == (fields["state"], int(fields["attempt"]), used)
             named = [history[fields[f"h{number}"]] for number in range(1, int(fields["entries"]) + 1)]

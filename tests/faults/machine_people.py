@@ -1,10 +1,11 @@
 """People who submit tasks and have wishes about them, and what they are to be told: the first part of the machine."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from faults.model import FINAL, Model, settle
+from faults.model import EXTENSION, FINAL, LONGEST_RUN, TIMEOUT, Model, settle
 from ghostless.jobs.bulk import ACTIONS, BulkFilter, BulkRequest
 from ghostless.jobs.bulk_actions import BulkActions
 from ghostless.jobs.messages import Answer, Claim, Submission
@@ -18,7 +19,10 @@ from redis import Redis
 FAR = 10**12
 """Milliseconds of every waiting time: it is over when a rule says so, not before."""
 
-POLICY = Policy(max_retries=1, max_timeouts=1, max_losses=1, backoff_base=FAR, backoff_cap=FAR)
+POLICY = Policy(
+    max_retries=1, max_timeouts=1, max_losses=1, backoff_base=FAR, backoff_cap=FAR,
+    timeout=TIMEOUT, extend_by=EXTENSION, max_runtime=LONGEST_RUN,
+)  # fmt: skip
 QUEUES = ("q1", "q2")
 TYPES = ("demo.add", "demo.sub")
 MOST = 6
@@ -74,6 +78,7 @@ class People(RuleBasedStateMachine):
         self.paused: set[str] = set()
         self.claims: dict[str, Claim] = {}  # the last one of each worker
         self.tokens = map("{:04x}".format, itertools.count())
+        self.met: Counter[tuple[str, ...]] = Counter()  # how often what happened
 
     @rule(wish=wishes)
     def submit(self, wish: Wish) -> None:

@@ -3,13 +3,15 @@
 from typing import Any
 
 import pytest
-from faults.machine_people import QUEUES, People, numbers
+from faults.machine_people import POLICY, QUEUES, People, numbers
 from faults.model import RUNNING, Model
+from ghostless.jobs.clocks import Clocks
 from ghostless.jobs.errors import StaleAttempt, TaskNotFound
 from ghostless.jobs.messages import Answer, Claim, Claimed, ClaimReply, Ending, Held, NothingToClaim
 from ghostless.statemachine import LOSSES, Event, Reason
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, consumes, multiple, precondition, rule
+from redis import Redis
 from scripts.snapshot import difference, snapshot
 
 SERVED = {"w1": ("demo.add",), "w2": ("demo.add", "demo.sub"), "w3": ("demo.sub",)}
@@ -31,6 +33,10 @@ class Workers(People):
     """Workers on the same database."""
 
     attempts = Bundle("attempts")  # every attempt that was ever held, however long ago
+
+    def __init__(self, redis: Redis) -> None:
+        super().__init__(redis)
+        self.clocks: dict[Held, Clocks] = {}  # of each attempt, as its worker has them
 
     @precondition(lambda self: self._in({"PENDING"}))
     @rule(target=attempts, worker=workers)
@@ -98,6 +104,24 @@ class Workers(People):
         word = task.stage() if verb == "stage" else "moved"
         task.is_lost &= word != "moved"
         assert (word, task.state) == (told.word, told.state)
+
+    @precondition(lambda self: self._in({"PROCESSING"}))
+    @rule(held=attempts, has_reported=st.booleans())
+    def reach_the_timeout(self, held: Held, has_reported: bool) -> None:
+        """Let an attempt run for as long as it may: its worker gives it more time, or ends it."""
+        task = self.tasks.get(held.task_id)
+        if not task or task.state != "PROCESSING" or task.holds(held.attempt, held.token) != "moved":
+            return
+        clocks = self.clocks.setdefault(held, Clocks(POLICY, started_at=0.0))
+        if has_reported:
+            clocks.report(clocks.ends_at)
+        may_go_on = task.gets_more_time(has_reported)
+        assert may_go_on == clocks.extend(clocks.ends_at)
+        self.met["more time" if may_go_on else "no more time", "reported" if has_reported else "silent"] += 1
+        if may_go_on:
+            assert "moved" == self.store.heartbeat(held, clocks.run).word
+        else:
+            self.finish(held, (Event.TIMEOUT, Reason.DEADLINE), True)
 
     def _report(self, held: Held, verb: str) -> Answer:
         arguments: dict[str, tuple[Any, ...]] = {

@@ -12,6 +12,9 @@ WAITING_FOR_TIME = {"SCHEDULED", "RETRY_WAITING"}
 LIMIT = 1
 """Further attempts that each of the three budgets allows."""
 
+TIMEOUT, EXTENSION, LONGEST_RUN = 1_800_000, 600_000, 2_700_000
+"""Milliseconds that an attempt may run, what it gets more each time, and how long it may run in all."""
+
 
 @dataclass
 class Model:
@@ -33,6 +36,12 @@ class Model:
     is_due: bool = False  # its waiting time is over
     is_lost: bool = False  # its lease is over
     is_overdue: bool = False  # its worker should have ended it long ago
+    may_run: int = TIMEOUT  # ms, from the start of its attempt
+
+    @property
+    def number(self) -> int:
+        """Its place in the order of the submits."""
+        return int(self.id.removeprefix("t"))
 
     @property
     def met(self) -> set[tuple[str, ...]]:
@@ -80,6 +89,7 @@ class Model:
         self.attempt += 1
         self.worker, self.token = worker, token
         self.is_lost = self.is_overdue = self.is_due = False
+        self.may_run = TIMEOUT
         self._go("START", "PROCESSING")
 
     # People
@@ -128,6 +138,14 @@ class Model:
         """One that is to stop reaches no further stage."""
         return "refused" if self.state == "CANCELLING" else self._go("STAGE", self.state)
 
+    def gets_more_time(self, has_reported: bool) -> bool:
+        """It has run for as long as it may: who reported since the last time goes on, up to a bound."""
+        if not has_reported or self.may_run == LONGEST_RUN:
+            return False
+        self.may_run = min(self.may_run + EXTENSION, LONGEST_RUN)
+        self.is_lost = self.is_overdue = False
+        return True
+
     def end(self, event: str, budget: str = "", *, retryable: bool = True) -> str:
         """The attempt ends. A cancel wins over everything, a pause over a retry."""
         if self.state == "CANCELLING":
@@ -165,6 +183,10 @@ class Model:
     def requeue(self) -> None:
         """Its ticket was gone, and is made anew."""
         self._go("REQUEUE", "PENDING")
+
+    def mend(self) -> None:
+        """What stands around it was put right; itself it stays as it is."""
+        self._go("REPAIR", self.state)
 
 
 def settle(tasks: dict[str, Model]) -> None:

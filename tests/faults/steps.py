@@ -202,9 +202,8 @@ def _recovered(operation: Operation, world: World, required: set[str]) -> list[s
         eventually(settle, PATIENCE)
     except AssertionError as error:
         return [f"it does not come to rest: {error}"]
-    redis, keys, states = world.client.store.redis, world.client.store.keys, world.states()
-    effects = {task_id: attempts for task_id, attempts in world.effects().items() if task_id in states}  # not purged
-    return audit(redis, keys, required, effects=effects) + list(_wrong_ends(operation, world))
+    redis, keys = world.client.store.redis, world.client.store.keys
+    return audit(redis, keys, required, effects=world.effects()) + list(_wrong_ends(operation, world))
 
 
 def _serve(world: World) -> None:

@@ -58,7 +58,8 @@ def test_keys_that_are_deleted_under_running_tasks(
             client.get(task_id)
         eventually(partial(assert_quarantined, client, task_id))
     assert {record, waiting} == {task.id for task in client.list(Filter()).tasks if isinstance(task, Damaged)}
-    found = audit(redis, keys, [lease, following], quarantined=int(redis.hlen(keys.quarantine)))  # type: ignore[arg-type]
+    held = int(redis.hlen(keys.quarantine))  # type: ignore[arg-type]
+    found = audit(redis, keys, [lease, following], effects=fleet.effects(), quarantined=held)
     about_others = [line for line in found if not any(task_id in line for task_id in (record, waiting, history))]
     assert [line for line in about_others if not line.startswith("h:") and "belongs to no task" not in line] == []
 

@@ -90,7 +90,7 @@ def test_what_redis_forgot(
     ended(client, again, "SUCCESS")
     end.touch()
     ended(client, going_on, "SUCCESS")
-    assert_clean(client, fleet, going_on, cancelled, again)
+    assert_clean(client, fleet, going_on, cancelled, again, forgotten=lost)
 
 
 def assert_silent(trace: Path) -> None:

@@ -197,4 +197,4 @@ def test_nothing_is_repaired_that_is_only_in_motion(
     ids = [client.submit("life.once", trace, delay=number % 3 / 10).task_id for number in range(150)]
     eventually(lambda: expect(client.counts()[State.SUCCESS] == len(ids)), 40)
     repairs = [entry for _, entry in redis.xrange(store.keys.history) if entry["reason"] == Reason.REPAIR]
-    assert ([], []) == (repairs, audit(redis, store.keys, ids))
+    assert ([], []) == (repairs, audit(redis, store.keys, ids, effects=fleet.effects()))

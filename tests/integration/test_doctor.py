@@ -4,7 +4,6 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import STORED, Policy, State
 from helpers import run_command
 from redis import Redis
+from redis_server import evicting
 from scripts.seeding import BY_PERSON, BY_WATCHDOG, ID, QUEUE, TYPE, Scene, claimed, park, put, scene, submission
 from scripts.test_audit import DAMAGE
 from scripts.test_poison import MEMBERS, MISSING, clear_poison, poison
@@ -298,46 +298,6 @@ def test_what_cannot_be_repaired_stays_an_error(ask: Ask, stage: Scene) -> None:
 # Preflight
 
 
-@contextmanager
-def evicting(redis: Redis) -> Iterator[None]:
-    """Let the server evict when its memory is short; a flush of the database would not undo it."""
-    redis.config_set("maxmemory-policy", "allkeys-lru")
-    try:
-        yield
-    finally:
-        redis.config_set("maxmemory-policy", "noeviction")
-
-
-@pytest.mark.parametrize(
-    "verb", [("worker", "q", "--tasks", "handlers"), ("watchdog",), ("serve", "--port", "0"), ("scheduler",)]
-)
-def test_a_redis_that_evicts_is_refused(ask: Ask, redis: Redis, verb: tuple[str, ...]) -> None:
-    """By every verb that runs on, with exit code 1 and what to do."""
-    with evicting(redis):
-        code, shown = ask(*verb)
-    assert 1 == code, shown
-    assert "maxmemory-policy noeviction, or start with --allow-eviction" in shown
-
-
-@pytest.mark.parametrize("allowed", [("--allow-eviction", {}), ("", {"GHOSTLESS_ALLOW_EVICTION": "1"})])
-def test_who_allows_it_is_only_warned(ask: Ask, redis: Redis, allowed: tuple[str, dict[str, str]]) -> None:
-    """By the option or the environment; no persistence is a warning in any case."""
-    option, variables = allowed
-    with evicting(redis):
-        code, shown = ask("scheduler", "--burst", *filter(None, [option]), **variables)
-    assert 0 == code, shown
-    assert "it evicts keys when memory is short" in shown
-    assert "IT KEEPS NOTHING OVER A RESTART" in shown
-
-
-def test_the_doctor_tells_of_eviction(ask: Ask, redis: Redis) -> None:
-    """Also when it was switched on after everything had started."""
-    with evicting(redis):
-        code, shown = ask("doctor")
-    assert 1 == code
-    assert "Redis: refused: it evicts keys" in shown
-
-
 @pytest.mark.parametrize("allowed", [False, True])
 def test_watchdogs_look_at_the_server_again(
     redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, allowed: bool
@@ -367,25 +327,6 @@ def test_a_look_at_the_server_that_fails_hides_no_repair(
         Watchdog(stage.store).sweep_all()
     assert f"audit: {stage.keys.task(ID)}: it is PROCESSING" in caplog.text
     assert [] == audit(stage.redis, stage.keys, [ID])
-
-
-def test_a_server_that_tells_nothing_of_itself_is_taken(ask: Ask, redis: Redis, settings: Settings) -> None:
-    """A managed Redis forbids INFO and CONFIG: that is no reason to refuse it."""
-    redis.acl_setuser(
-        "tenant",
-        enabled=True,
-        passwords=["+secret"],
-        keys=["*"],
-        channels=["*"],
-        commands=["+@all", "-info", "-config"],
-    )
-    try:
-        url = settings.redis_url.replace("redis://", "redis://tenant:secret@")
-        code, shown = ask("doctor", GHOSTLESS_REDIS_URL=url)
-        assert 0 == code, shown
-        assert 0 == ask("scheduler", "--burst", GHOSTLESS_REDIS_URL=url)[0]
-    finally:
-        redis.acl_deluser("tenant")
 
 
 def test_parked_types_are_told(stage: Scene, examine: Callable[..., list[Problem]]) -> None:

@@ -358,12 +358,13 @@ def test_it_sees_each_kind_of_damage(redis: Redis, what: str, state: State, dama
 
 
 def test_it_sees_a_side_effect_that_happened_twice(redis: Redis) -> None:
-    """One effect an attempt is sound; two, or one of an attempt that never began, are not."""
+    """One effect an attempt is sound; two, one of an attempt that never began, and one of no task are not."""
     stage = scene(redis)
     put(stage, State.SUCCESS)
     assert [] == audit(redis, stage.keys, [ID], effects={ID: [1]})
     assert ["f"] == [line[0] for line in audit(redis, stage.keys, [ID], effects={ID: [1, 1]})]
     assert ["f"] == [line[0] for line in audit(redis, stage.keys, [ID], effects={ID: [1, 2]})]
+    assert ["f"] == [line[0] for line in audit(redis, stage.keys, [ID], effects={ID: [1], "nobody": [1]})]
 
 
 def test_it_sees_what_an_attempt_left_behind(redis: Redis, tmp_path: Path) -> None:

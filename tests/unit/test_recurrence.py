@@ -130,3 +130,10 @@ def test_the_zone_of_the_machine_does_not_matter(monkeypatch: pytest.MonkeyPatch
             found.add(tuple(following(Recurrence("30 2 * * *", BERLIN), "2025-03-29T00:00:00+00:00", 4)))
     time.tzset()
     assert 1 == len(found)
+
+
+def test_the_names_of_zones_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stand in hundreds of files, and a scheduler reads each schedule every second."""
+    Recurrence(every=60_000).check()
+    monkeypatch.delattr("ghostless.jobs.recurrence.available_timezones")
+    Recurrence(every=60_000, zone="Europe/Berlin").check()

@@ -1,13 +1,13 @@
 """What makes one event for many cheap, by counts and not by clocks, and that nobody pays for who is slow."""
 
 import re
-import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ghostless.jobs.model import Entry
-from ghostless.web import frames
+from ghostless.web import frames, sse
 from ghostless.web.cursors import Cursor
 from ghostless.web.feeds import READ_AT_ONCE
 from ghostless.web.frames import Moment
@@ -117,12 +117,13 @@ def test_who_lost_together_cost_no_more_than_one(hub: Hub, monkeypatch: pytest.M
 
 def test_a_stream_at_its_end_leaves_the_rest_to_the_next_one(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who takes slowly holds no stream open beyond its time, and is told nothing behind what was left out."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)  # the streams' own; all others' goes on
+    monkeypatch.setattr(sse, "time", clock)
     next_block = following(hub, Watch(), Terms(seconds=60))
     for number in range(1, 2 * PENDING_LIMIT):
         say(hub, number)
     assert PENDING_LIMIT == next_block().count(b"event: task\n")
-    now = time.monotonic()
-    monkeypatch.setattr("ghostless.web.sse.time.monotonic", lambda: now + 61)
+    clock.now = 61.0
     assert re.fullmatch(rb"retry: \d+\n\n", next_block())
 
 

@@ -1,0 +1,136 @@
+"""Those who keep a database in order: what is lost is put back, what is over is archived. The machine's fourth part."""
+
+from pathlib import Path
+from tempfile import mkdtemp
+
+from faults.machine_people import numbers
+from faults.machine_plans import Planners
+from faults.model import FINAL, Model
+from ghostless.jobs.archive_file import find_archived
+from ghostless.jobs.archivist import Archivist
+from ghostless.jobs.doctor import Doctor
+from ghostless.jobs.settings import Settings
+from ghostless.jobs.store import Store
+from ghostless.jobs.watchdog import Watchdog
+from ghostless.statemachine import State
+from helpers import eventually, expect
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+from redis import Redis
+
+watchdogs = st.sampled_from(["watchdog:a", "watchdog:b"])
+
+
+class Keepers(Planners):
+    """Watchdogs, an archivist and a doctor on the same database."""
+
+    def __init__(self, redis: Redis, folder: Path) -> None:
+        super().__init__(redis)
+        self.demands_archive = False
+        self.archived = 0
+        self._folder = Path(mkdtemp(dir=folder))
+        self._archivist = Archivist(self.store, self._folder)
+        self._patrolling = Watchdog(Store(redis, Settings(sweep=0.01)))
+
+    # What is seldom done: one rule, that it does not crowd out the others
+
+    @rule(
+        what=st.sampled_from(["hold", "let_go", "unpark", "requeue", "recheck", "purge", "archive", "demand"]),
+        number=numbers,
+        actor=watchdogs,
+    )
+    def keep_up(self, what: str, number: int, actor: str) -> None:
+        """Do this to a task, if it is one to which it can be done, and to its queue."""
+        task = self.tasks.get(f"t{number}")
+        if task:
+            getattr(self, f"_{what}")(task, actor)
+
+    def _hold(self, task: Model, _actor: str) -> None:
+        self.store.pause_queue(task.queue)
+        self.paused.add(task.queue)
+
+    def _let_go(self, task: Model, _actor: str) -> None:
+        self.store.resume_queue(task.queue)
+        self.paused.discard(task.queue)
+
+    def _unpark(self, task: Model, _actor: str) -> None:
+        self.store.unpark([task.type])
+
+    def _requeue(self, task: Model, actor: str) -> None:
+        """Lose the ticket of a task, if it has one, and let a watchdog find that out."""
+        if self.redis.lrem(self.keys.rq_queue(task.queue), 1, task.id):
+            self.redis.delete(self.keys.rq_job(task.id))
+            self.redis.hset(self.keys.task(task.id), "unticketed_at", 1)
+            assert 1 == self.store.requeue(actor, task.queue).moved
+            task.requeue()
+
+    def _recheck(self, _task: Model, actor: str) -> None:
+        """Look again at those that wait for others: each was told."""
+        assert (0, 0) == (self.store.settle().moved, self.store.recheck(actor).moved)
+
+    def _purge(self, task: Model, _actor: str) -> None:
+        """Let the retention of a task be over; where an archive is demanded, it stays all the same."""
+        if task.state not in FINAL:
+            return
+        over_at = self.redis.zscore(self.keys.retention, task.id)
+        self.redis.zadd(self.keys.retention, {task.id: 1})
+        assert (0 if self.demands_archive else 1) == self.store.purge().moved
+        if self.demands_archive:
+            self.redis.zadd(self.keys.retention, {task.id: over_at})
+            self.met["kept for the archive",] += 1
+        else:
+            self._forget(task, "purged")
+
+    def _archive(self, task: Model, _actor: str) -> None:
+        """Let the retention of a task be over where an archivist is: it goes, and its history is in the file."""
+        if task.state not in FINAL:
+            return
+        self.redis.zadd(self.keys.retention, {task.id: 1})
+        assert 1 == self._archivist.archive().moved
+        self.archived += 1
+        assert str(self.archived) == self.redis.hget(self.keys.ledger, "archived")
+        self.demands_archive = True
+        found = find_archived(self._folder, task.id)
+        entries = [(entry["event"], entry["from"] or "", entry["to"], entry["attempt"]) for entry in found["history"]]
+        assert (task.state, task.entries) == (found["task"]["state"], entries)
+        state, _, file = str(self.redis.get(self.keys.tombstone(task.id))).split()
+        assert (task.state, True) == (state, (self._folder / file).exists())
+        self._forget(task, "archived")
+
+    def _demand(self, _task: Model, _actor: str) -> None:
+        """Let nothing be purged without an archive, or again as before."""
+        self.demands_archive = not self.demands_archive
+        self.store.demand_archive(self.demands_archive)
+
+    def _forget(self, task: Model, how: str) -> None:
+        del self.tasks[task.id]
+        self.met.update({*task.met, (how,)})
+        self.purged[task.id] = task.state
+
+    @precondition(lambda self: self.tasks)
+    @rule(number=numbers, which=st.integers(0, 8), is_by_doctor=st.booleans())
+    def lose_an_entry(self, number: int, which: int, is_by_doctor: bool) -> None:
+        """Lose one entry of one index of a task: a doctor, or a watchdog by its rounds, puts it back and says so."""
+        task = self.tasks.get(f"t{number}")
+        if task is None:
+            return
+        indices = self._indices(task)
+        index = indices[which % len(indices)]
+        self.redis.zrem(index, task.id)
+        if is_by_doctor:
+            assert ["repaired"] == [problem.outcome for problem in Doctor(self.store, "doctor:a").audit()]
+        else:
+            eventually(lambda: expect(self._patrolling.audit().moved), 1)
+        task.mend()
+        if index == self.keys.deadlines and (task.is_lost or task.is_overdue):
+            self.redis.zadd(index, {task.id: 1})  # it was put back as one that runs well
+        family = index.removeprefix(self.keys.prefix).partition(":")[0]
+        self.met["repaired", "doctor" if is_by_doctor else "watchdog"] += 1
+        self.met["lost", family] += 1
+
+    def _indices(self, task: Model) -> list[str]:
+        """Return the indices in which a task stands."""
+        keys, place = self.keys, f"{task.queue}:{task.type}"
+        possible = [keys.state(State(task.state)), keys.due, keys.deadlines, keys.retention]
+        possible += [keys.pending(task.queue), keys.parked(place), *map(keys.dependents, sorted(task.unmet))]
+        return [index for index in possible if self.redis.zscore(index, task.id) is not None]

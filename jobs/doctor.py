@@ -15,8 +15,8 @@ from .batches import TOGETHER, ask_each, batches, members, raw
 from .deliveries import Deliveries, Overview
 from .endings import Endings
 from .errors import CorruptRecord
-from .inventory import INDICES, Life, Place, place_of
-from .keys import parking
+from .inventory import Life, Place, place_of
+from .keys import INDICES, SINGLE_INDICES, parking
 from .reads import Reads
 from .scripts import literal, translated
 from .store import Store
@@ -113,7 +113,7 @@ class Doctor:
     # What is stored: the keys, and with them the tasks
 
     def _stored(self) -> Iterator[Problem]:
-        fixed = (self.keys.deadlines, self.keys.due, self.keys.settling, self.keys.retention)
+        fixed = (getattr(self.keys, name) for name in SINGLE_INDICES)
         self._indices = {*fixed, *map(self.keys.state, STORED)}
         self._queues = set(self._reads.queues())
         for names in batches(self._scan()):

@@ -1,0 +1,41 @@
+-- A first look at a task, by a few calls: whether it stands where it must. Most do, and need no closer look.
+
+-- Returns the fields of a task that tell where it must stand, or nothing when they cannot. A final one is told by few.
+local function glance(id)
+  local name = key.task .. id
+  local values = redis.pcall("HMGET", name, "state", "entered_at", "policy", "owner", "dependents")
+  local state, entered_at, policy = values[1], tonumber(values[2] or ""), values[3]
+  if not STORED[state] or not entered_at or not policy then return end
+  local task = {
+    id = id, state = state, entered_at = entered_at, policy = policy, owner = values[4], dependents = values[5],
+  }
+  if FINAL[state] then return task end
+  values = redis.call("HMGET", name, "queue", "type", "parked_at", "due_at")
+  task.queue, task.type, task.parked_at, task.due_at = values[1], values[2], values[3], tonumber(values[4] or "")
+  local can_tell = task.queue and task.type and (task.due_at or not WAITING_FOR_TIME[state])
+  return can_tell and task or nil
+end
+
+local function stands_in_place(task, terms)
+  return each_place(task, terms, function(name, _, least, most)
+    local score = redis.pcall("ZSCORE", name, task.id)
+    local at = type(score) == "string" and tonumber(score)
+    return at and at >= least and at <= most or false
+  end)
+end
+
+-- Whether a claim will find a PENDING task. A ticket in a short list is for a closer look; a long list is not searched.
+local function will_be_found(task)
+  if redis.pcall("HEXISTS", key.queues, task.queue) ~= 1 then return false end
+  if task.parked_at then return redis.pcall("SISMEMBER", key.parked_types .. task.queue, task.type) == 1 end
+  local length = redis.pcall("LLEN", key.rq_queue .. task.queue)
+  if type(length) == "table" or length <= SHORT_LIST then return false end
+  local job = redis.pcall("HMGET", key.rq_job .. task.id, "origin", "status")
+  return job[1] == task.queue and job[2] == "queued"
+end
+
+-- Whether all is well with a task as far as a glance can tell, which it cannot of one that runs or waits for others.
+local function is_sound(task, terms)
+  if RUNNING[task.state] or task.state == State.BLOCKED then return false end
+  return stands_in_place(task, terms) and (task.state ~= State.PENDING or will_be_found(task))
+end

@@ -281,7 +281,7 @@ class Doctor:
     def _ledger(self) -> Iterator[Problem]:
         account = self._upkeep.account()
         # An index that lacks an entry was told already: only a record that is missing is missing here.
-        if account.missing and (self.actor or account.submitted != self.tasks + account.purged + account.lost):
+        if account.missing and account.submitted != self.tasks + account.purged + account.lost:
             if self.actor:
                 self._upkeep.account(corrects=True)
             booked = f"{account.purged} were purged and {account.lost} written off as lost"
@@ -296,7 +296,8 @@ class Doctor:
 
     def _noted(self, place: str, wrong: str) -> Iterator[Problem]:
         """Tell a note about a member that was taken out of an index; it is settled when nothing of it is damaged."""
-        index, _, task_id = place.rpartition(" ")
+        has_blanks = place.startswith(self.keys.owned(""))  # maybe, in the name of an owner; else only in what is no id
+        index, _, task_id = place.rpartition(" ") if has_blanks else place.partition(" ")
         is_settled = not self._upkeep.compare([task_id]).findings
         if is_settled and self.actor:
             with translated():

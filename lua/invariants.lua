@@ -107,7 +107,16 @@ local function check_dependencies(look)
   if #unmet > 0 and redis.call("EXISTS", name) == 0 then
     tell(look, "d", "what it waits for is gone from " .. name, {adds = function() restore_unmet(task) end})
   end
-  for _, dependency in ipairs(unmet) do check_dependency(look, dependency) end
+  local named = named_by(task)
+  for _, dependency in ipairs(unmet) do
+    if named and not named[dependency] then
+      tell(look, "c", "it waits for " .. dependency .. ", on which it does not depend", {
+        frees = function() forget(task, dependency) end,
+      })
+    else
+      check_dependency(look, dependency)
+    end
+  end
   if #unmet > 0 or redis.call("HEXISTS", key.task .. task.id, "due_at") == 1 then return end
   tell(look, "d", "it waits for nothing", {
     adds = function(actor)

@@ -16,7 +16,7 @@ local beginnings = {}
 for index = 8, #ARGV do beginnings[#beginnings + 1] = ARGV[index] end
 
 local LOOKS = 80 -- members looked at in a step, about: less than a millisecond
-local CLOSE = 5 -- one that does not belong there takes as long as so many others
+local CLOSE = 5 -- a task that does not belong there takes as long as so many others
 
 local problem = check_type(key.prune, "hash") or check_type(key.history, "stream") or check_type(key.queues, "hash")
 if problem then return problem end
@@ -51,12 +51,12 @@ local function look_at(index, id)
   local task, damage = read_task(id)
   if task and belongs_into(index, task) then return 1 end
   removed = removed + 1
-  if task then
-    terms.indices = {index}
-    mend(examine(task, terms), actor)
-  else
+  if not task then
     answer[#answer + 1] = set_aside(index, id, damage)
+    return 1
   end
+  terms.indices = {index}
+  mend(examine(task, terms), actor)
   return CLOSE
 end
 

@@ -285,7 +285,7 @@ class Keys(RqKeys):
 
     @property
     def prune(self) -> str:
-        """hash with TTL: where the watchdogs' look through the indices goes on, and from when on."""
+        """hash: where the watchdogs' look through the indices goes on, and from when on."""
         return f"{self.prefix}prune"
 
     @property

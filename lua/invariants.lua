@@ -223,6 +223,15 @@ local function examine(task, terms)
   return look
 end
 
+-- Puts right what is wrong around a task, and adds it to what is `told`. Returns whether anything was put right.
+local function put_in_order(task, terms, actor, told)
+  local look = examine(task, terms)
+  for _, finding in ipairs(look.found) do
+    if not finding.later then told[#told + 1] = key.task .. task.id .. ": " .. finding.text end
+  end
+  return mend(look, actor) > 0
+end
+
 -- What is left of a task whose hash is gone: there is nothing to put it right from, so it can only be removed.
 local function examine_remains(id, terms)
   local look = new_look({id = id}, terms)

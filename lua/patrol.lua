@@ -26,20 +26,16 @@ if not step then return answer end
 local terms = new_terms(now, lease, hand_over, "", {})
 local turns = math.ceil(redis.call("DBSIZE") / keys_a_turn)
 
-local function look_closely(task)
-  local look = examine(task, terms)
-  for _, finding in ipairs(look.found) do
-    if not finding.later then answer[#answer + 1] = key.task .. task.id .. ": " .. finding.text end
-  end
-  if mend(look, actor) > 0 then moved = moved + 1 end
-end
-
 -- Returns what that took, in glances.
 local function look_at(id)
   local seen = glance(id)
   if seen and (seen.entered_at + step.round) % turns ~= 0 and is_sound(seen, terms) then return 1 end
   local task, damage = read_task(id)
-  if task then look_closely(task) elseif damage.err then answer[#answer + 1] = damage.err end
+  if task and put_in_order(task, terms, actor, answer) then
+    moved = moved + 1
+  elseif damage and damage.err then
+    answer[#answer + 1] = damage.err
+  end
   return CLOSE
 end
 

@@ -56,7 +56,7 @@ local function look_at(index, id)
     return 1
   end
   terms.indices = {index}
-  mend(examine(task, terms), actor)
+  put_in_order(task, terms, actor, answer)
   return CLOSE
 end
 

@@ -236,7 +236,7 @@ def test_every_key_of_the_product_is_in_the_inventory() -> None:
             continue
         place = place_of(keys, getattr(keys, name) if isinstance(member, property) else getattr(keys, name)("x"))
         told = member.__doc__ or ""
-        passes = name in ("watchdog", "patrol") or "with TTL" in told
+        passes = name in ("watchdog", "patrol", "prune") or "with TTL" in told
         life = "ending" if "with TTL once" in told else "passing" if passes else "kept"
         assert life == place.life, name
 

@@ -1,13 +1,13 @@
 -- A first look at a task, by a few calls: whether it stands where it must. Most do, and need no closer look.
 
--- Returns the fields of a task that tell where it must stand, or nothing when they cannot. A final one is told by few.
-local function glance(id)
-  local name = key.task .. id
+-- Returns the fields of a record that tell where its task must stand, or nothing when they cannot. Of a final one few do.
+local function glance(name)
   local values = redis.pcall("HMGET", name, "state", "entered_at", "policy", "owner", "dependents")
   local state, entered_at, policy = values[1], tonumber(values[2] or ""), values[3]
   if not STORED[state] or not entered_at or not policy then return end
   local task = {
-    id = id, state = state, entered_at = entered_at, policy = policy, owner = values[4], dependents = values[5],
+    id = string.sub(name, #key.task + 1), state = state, entered_at = entered_at, policy = policy, owner = values[4],
+    dependents = values[5],
   }
   if FINAL[state] then return task end
   values = redis.call("HMGET", name, "queue", "type", "parked_at", "due_at")

@@ -27,10 +27,10 @@ local terms = new_terms(now, lease, hand_over, "", {})
 local turns = math.ceil(redis.call("DBSIZE") / keys_a_turn)
 
 -- Returns what that took, in glances.
-local function look_at(id)
-  local seen = glance(id)
+local function look_at(name)
+  local seen = glance(name)
   if seen and (seen.entered_at + step.round) % turns ~= 0 and is_sound(seen, terms) then return 1 end
-  local task, damage = read_task(id)
+  local task, damage = read_task(string.sub(name, #key.task + 1))
   if task and put_in_order(task, terms, actor, answer) then
     moved = moved + 1
   elseif damage and damage.err then
@@ -41,7 +41,7 @@ end
 
 local names, spent = turn_page(step, "MATCH", pattern), 0
 for index = step.passed + 1, #names do
-  spent = spent + look_at(string.sub(names[index], #key.task + 1))
+  spent = spent + look_at(names[index])
   if index < #names and (spent >= SPENT or terms.dependencies_left <= 0) then
     stay(step, index)
     break

@@ -28,8 +28,12 @@ local function at_deadline(task, terms)
   return key.deadlines, terms.now + math.max(left, 0), 0, terms.now + longest
 end
 
+local retentions = {} -- by policy: most tasks have the same
+
 local function when_purged(task, terms)
-  local purge_at = task.entered_at + term(task, "retention")
+  local retention = retentions[task.policy] or term(task, "retention")
+  retentions[task.policy] = retention
+  local purge_at = task.entered_at + retention
   return key.retention, purge_at, purge_at, latest(purge_at, terms.now)
 end
 
@@ -48,14 +52,25 @@ local PLACES = {
   {FINAL, function(task, terms) return task.dependents and key.settling, terms.now, 0, terms.now + LOOK_AGAIN end},
 }
 
+local places_of = {} -- by state, those of these functions that are for it
+
+local function places_in(state)
+  if not places_of[state] then
+    local places = {}
+    for _, place in ipairs(PLACES) do
+      if not place[1] or place[1][state] then places[#places + 1] = place[2] end
+    end
+    places_of[state] = places
+  end
+  return places_of[state]
+end
+
 -- Calls `found` with each of them, until it returns false. Returns whether it never did.
 local function each_place(task, terms, found)
-  for position = 1, #PLACES do
-    local states, place = PLACES[position][1], PLACES[position][2]
-    if not states or states[task.state] then
-      local name, right, least, most = place(task, terms)
-      if name and found(name, right, least, most) == false then return false end
-    end
+  local places = places_in(task.state)
+  for position = 1, #places do
+    local name, right, least, most = places[position](task, terms)
+    if name and found(name, right, least, most) == false then return false end
   end
   return true
 end

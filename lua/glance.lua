@@ -1,6 +1,6 @@
 -- A first look at a task, by a few calls: whether it stands where it must. Most do, and need no closer look.
 
--- Returns the fields of a record that tell where its task must stand, or nothing when they cannot. Of a final one few do.
+-- Returns the fields of a record that tell where its task must stand, few of a final one; nothing when they cannot.
 local function glance(name)
   local values = redis.pcall("HMGET", name, "state", "entered_at", "policy", "owner", "dependents")
   local state, entered_at, policy = values[1], tonumber(values[2] or ""), values[3]

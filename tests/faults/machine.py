@@ -9,6 +9,7 @@ from faults.machine_people import MOST, QUEUES, TYPES, Wish, numbers
 from faults.machine_workers import ENDINGS, Workers, workers
 from faults.model import FINAL, RUNNING, WAITING_FOR_TIME, Model, settle
 from ghostless.jobs.messages import Held
+from ghostless.jobs.upkeep import Upkeep
 from ghostless.statemachine import TABLE, Event
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, multiple, precondition, rule
@@ -214,8 +215,11 @@ class Machine(Workers):
             task.requeue()
 
     def _recheck(self, _task: Model, actor: str) -> None:
-        """Look again at those that wait for others: each was told."""
+        """Look again at those that wait for others, each of which was told, and at what is around all: that is right."""
         assert (0, 0) == (self.store.settle().moved, self.store.recheck(actor).moved)
+        self.redis.delete(self.keys.patrol, self.keys.prune)
+        upkeep = Upkeep(self.store)
+        assert (0, 0) == (upkeep.patrol(actor).moved, upkeep.prune(actor).moved)
 
     def _purge(self, task: Model, _actor: str) -> None:
         """Let the retention of a task be over."""

@@ -84,7 +84,7 @@ def test_a_sound_database_has_no_problem(examine: Callable[..., list[Problem]], 
 def test_a_damaged_record_that_was_set_aside_is_not_written_off(
     redis: Redis, stage: Scene, examine: Callable[..., list[Problem]]
 ) -> None:
-    """It is there, and told, and stands nowhere; once a person has put it right it comes back, and the ledger adds up."""
+    """It is told, and stands nowhere; once a person has put it right it comes back, and the ledger adds up."""
     put(stage, State.PENDING)
     upkeep = Upkeep(stage.store)
     redis.hset(stage.keys.task(ID), "failures", "many")

@@ -14,10 +14,10 @@ from .store import Store
 ROUND = 50.0
 """Seconds in which the watchdogs' audit goes over all keys, unless that takes more than its share of Redis' time."""
 
-PATROL_SHARE, PRUNE_SHARE = 50, 200
+PATROL_SHARE, PRUNE_SHARE = 40, 200
 """What the audit of tasks and the look through the indices take of Redis' time at most: one part in so many."""
 
-KEYS_A_TURN = 10_000
+KEYS_A_TURN = 5_000
 """Keys for each of which, begun or whole, there is a round in whose turn a task in order is looked at closely."""
 
 STEPS = 100

@@ -215,7 +215,7 @@ class Machine(Workers):
             task.requeue()
 
     def _recheck(self, _task: Model, actor: str) -> None:
-        """Look again at those that wait for others, each of which was told, and at what is around all: that is right."""
+        """Look again at those that wait for others, who were told, and at what is around all: that is right."""
         assert (0, 0) == (self.store.settle().moved, self.store.recheck(actor).moved)
         self.redis.delete(self.keys.patrol, self.keys.prune)
         upkeep = Upkeep(self.store)

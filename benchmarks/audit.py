@@ -1,17 +1,14 @@
 """What the doctor and the watchdogs' audit cost on a large database: a part of `size.py`."""
 
 import time
-from statistics import median
+from collections.abc import Callable, Iterator
+from statistics import median, quantiles
 
 from ..jobs.connection import connect
 from ..jobs.doctor import Doctor
 from ..jobs.store import Store
-from ..jobs.upkeep import PATROLLED, Upkeep
+from ..jobs.upkeep import PATROL_SHARE, PRUNE_SHARE, ROUND, Upkeep
 from .observed import SlowCommands
-from .tools import timed
-
-STEPS = 300
-"""Steps of the audit that are timed."""
 
 SLOW = 2_000
 """Microseconds from which on a command is told."""
@@ -35,12 +32,28 @@ def examine(store: Store) -> None:
     )
 
 
-def patrol(store: Store) -> None:
-    """Time the steps of the continuous audit."""
-    upkeep, steps = Upkeep(store), list[float]()
-    for _ in range(STEPS):
-        store.redis.hdel(store.keys.patrol, "at")
-        steps.append(timed(lambda: upkeep.patrol("bench")) / 1000)
-    print(f"audit step: median {median(steps):.2f} ms, longest {max(steps):.2f} ms; one pass over")
-    minutes = store.redis.dbsize() / PATROLLED * store.settings.sweep / 60
-    print(f"  {store.redis.dbsize():,} keys takes {minutes:.0f} minutes")
+def walk_round(store: Store) -> None:
+    """Let the watchdogs' walks go round once without a pause, and print what that cost Redis and how long it takes."""
+    upkeep, keys = Upkeep(store), store.keys
+    walks = {
+        "audit of tasks": (upkeep.patrol, keys.patrol, PATROL_SHARE),
+        "look through indices": (upkeep.prune, keys.prune, PRUNE_SHARE),
+    }
+    for name, (step, trace, share) in walks.items():
+        steps = list(_steps_of_a_round(store, step, trace))
+        busy = sum(steps) / 1e6
+        print(
+            f"{name}: {len(steps):,} steps, median {median(steps):.0f} µs, p99 {quantiles(steps, n=100)[-1]:.0f} µs;"
+            f" a round takes Redis {busy:.1f} s, and {max(ROUND, share * busy):.0f} s in all"
+        )
+
+
+def _steps_of_a_round(store: Store, step: Callable[[str], object], trace: str) -> Iterator[float]:
+    """Yield the time that Redis took for each step, µs."""
+    redis = store.redis
+    redis.delete(trace)
+    while redis.hget(trace, "round") in (None, "0"):
+        redis.hdel(trace, "at")
+        redis.config_resetstat()
+        step("bench")
+        yield redis.info("commandstats")["cmdstat_evalsha"]["usec_per_call"]

@@ -20,7 +20,7 @@ from ..jobs.listing import Filter
 from ..jobs.store import Store
 from ..jobs.watchdog import Watchdog
 from ..statemachine import State
-from .audit import examine, patrol
+from .audit import examine, walk_round
 from .backlog import purge, release
 from .copies import OWNER, QUEUE, TYPES, Crowd, Hand, submission
 from .observed import counted_trips, on_one_cpu
@@ -109,7 +109,7 @@ def main(stored: int, queued: int) -> None:
             Console(width=120).print(compare(few, many))
         Console(width=120).print(look(looks(Client(many.settings, many.redis))))
         release(many, min(DUE_AT_ONCE, stored // 100))
-        patrol(many)
+        walk_round(many)
         examine(many)
         purge(many, min(PURGED_AT_ONCE, stored // 10))
 

@@ -15,8 +15,8 @@ from .batches import TOGETHER, ask_each, batches, members, raw
 from .deliveries import Deliveries, Overview
 from .endings import Endings
 from .errors import CorruptRecord
-from .inventory import INDICES, Life, Place, place_of
-from .keys import pair
+from .inventory import Life, Place, place_of
+from .keys import INDICES, SINGLE_INDICES, pair
 from .reads import Reads
 from .scripts import literal, translated
 from .store import Store
@@ -114,7 +114,7 @@ class Doctor:
     # What is stored: the keys, and with them the tasks
 
     def _stored(self) -> Iterator[Problem]:
-        fixed = (self.keys.deadlines, self.keys.due, self.keys.settling, self.keys.retention)
+        fixed = (getattr(self.keys, name) for name in SINGLE_INDICES)
         self._indices = {*fixed, *map(self.keys.state, STORED)}
         self._queues = set(self._reads.queues())
         for names in batches(self._scan()):
@@ -291,7 +291,7 @@ class Doctor:
     def _ledger(self) -> Iterator[Problem]:
         account = self._upkeep.account()
         # An index that lacks an entry was told already: only a record that is missing is missing here.
-        if account.missing and (self.actor or account.submitted != self.tasks + account.purged + account.lost):
+        if account.missing and account.submitted != self.tasks + account.purged + account.lost:
             if self.actor:
                 self._upkeep.account(corrects=True)
             booked = f"{account.purged} were purged and {account.lost} written off as lost"
@@ -306,7 +306,8 @@ class Doctor:
 
     def _noted(self, place: str, wrong: str) -> Iterator[Problem]:
         """Tell a note about a member that was taken out of an index; it is settled when nothing of it is damaged."""
-        index, _, task_id = place.rpartition(" ")
+        has_blanks = place.startswith(self.keys.owned(""))  # maybe, in the name of an owner; else only in what is no id
+        index, _, task_id = place.rpartition(" ") if has_blanks else place.partition(" ")
         is_settled = not self._upkeep.compare([task_id]).findings
         if is_settled and self.actor:
             with translated():

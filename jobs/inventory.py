@@ -4,14 +4,11 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..lua.loader import VALUES
-from .keys import Keys
-
-INDICES: Final = ("state", "owned", "listed", "pending", "parked", "dependents")
-"""Indices of which there are several."""
+from .keys import INDICES, SINGLE_INDICES, Keys
 
 KEPT: Final = frozenset(
     {
-        *("history", "deadlines", "due", "settling", "retention", "leftovers", "blocked_cursor"),
+        *("history", *SINGLE_INDICES, "leftovers", "blocked_cursor"),
         *("types", "schedules", "queues", "limits", "ledger", "quarantine", "epoch", "tokens", "signing_key"),
         *("bulks", "bulks_running", "due_receivers", "listed_places"),
     }
@@ -19,7 +16,7 @@ KEPT: Final = frozenset(
 KEPT_EACH: Final = frozenset(
     {"task", *VALUES, *INDICES, "parked_types", "wake", "leftover", "listener", "due_deliveries", "bulk_ids"}
 )
-PASSING: Final = frozenset({"watchdog", "patrol", "http_workers"})
+PASSING: Final = frozenset({"watchdog", "patrol", "prune", "http_workers"})
 PASSING_EACH: Final = frozenset(
     {
         *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),

@@ -15,6 +15,11 @@ ARCHIVE_DEMAND = "archive"
 CALLBACKS = "callbacks:plan"
 """The group in which listeners read which tasks with a callback ended; there while somebody delivers callbacks."""
 
+SINGLE_INDICES = ("deadlines", "due", "settling", "retention")
+INDICES = ("state", "owned", "listed", "pending", "parked", "dependents")
+"""The sorts of sorted sets in which tasks stand: the one of a kind, and those of which there is one for each name.
+`lua/places.lua` says which task must stand in which."""
+
 BEAT = "beat:"
 """Before the name of a consumer in `Keys.listener`: the field that tells when it last asked, in ms."""
 
@@ -284,8 +289,13 @@ class Keys(RqKeys):
 
     @property
     def patrol(self) -> str:
-        """hash: where the watchdogs' audit goes on, and when it last went on."""
+        """hash: where the watchdogs' audit goes on, and from when on."""
         return f"{self.prefix}patrol"
+
+    @property
+    def prune(self) -> str:
+        """hash: where the watchdogs' look through the indices goes on, and from when on."""
+        return f"{self.prefix}prune"
 
     @property
     def epoch(self) -> str:
@@ -296,6 +306,11 @@ class Keys(RqKeys):
     def live(self) -> str:
         """pub/sub channel: progress and log lines for those who listen now."""
         return f"{self.prefix}live"
+
+
+def index_names(keys: Keys) -> list[str]:
+    """Return the names of the indices over tasks: whole, or up to the colon behind which there are several."""
+    return [*(getattr(keys, name) for name in SINGLE_INDICES), *(getattr(keys, name)("") for name in INDICES)]
 
 
 def pair(queue: str, task_type: str) -> str:
@@ -311,7 +326,8 @@ _BY_ID = (
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "settling", "retention", "leftovers", "types", "queues", "limits", "ledger",
-    "quarantine", "watchdog", "blocked_cursor", "patrol", "epoch", "live", "bulks", "bulks_running", "listed_places",
+    "quarantine", "watchdog", "blocked_cursor", "patrol", "prune", "epoch", "live", "bulks", "bulks_running",
+    "listed_places",
 )  # fmt: skip
 
 

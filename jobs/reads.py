@@ -216,7 +216,7 @@ class Reads:
         return {name: kind for name, text in stored.items() if (kind := _published(name, text))}
 
     def watchdog(self) -> dict[str, str | int] | None:
-        """Return who swept last, when, and from when on leases are judged (ms); None when nobody did for a while."""
+        """Return who swept last and when, and how long the last audit of all took (ms); None when nobody did lately."""
         return self._watch()[0]
 
     def is_watched(self) -> bool:
@@ -227,8 +227,10 @@ class Reads:
     def _watch(self) -> tuple[dict[str, str | int] | None, int]:
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             pipeline.hgetall(self.keys.watchdog)
+            pipeline.hget(self.keys.patrol, "took")
             pipeline.time()
-            stored, time = cast("tuple[dict[str, str], Any]", pipeline.execute())
+            stored, took, time = cast("tuple[dict[str, str], str | None, Any]", pipeline.execute())
+        stored |= {"audit_round": took} if stored and took else {}
         trace = {name: int(value) if value.isdigit() else value for name, value in stored.items()}
         return trace or None, milliseconds(time)
 

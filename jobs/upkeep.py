@@ -6,12 +6,22 @@ from typing import Any
 
 from ..lua import BATCH
 from .batches import raw
+from .keys import index_names
 from .messages import Swept
 from .scripts import literal
 from .store import Store
 
-PATROLLED = 200
-"""Keys that one step of the watchdogs' audit looks at: with a task's values among them, tens of tasks."""
+ROUND = 50.0
+"""Seconds in which the watchdogs' audit goes over all keys, unless that takes more than its share of Redis' time."""
+
+PATROL_SHARE, PRUNE_SHARE = 40, 200
+"""What the audit of tasks and the look through the indices take of Redis' time at most: one part in so many."""
+
+KEYS_A_TURN = 5_000
+"""Keys for each of which, begun or whole, there is a round in whose turn a task in order is looked at closely."""
+
+STEPS = 100
+"""Steps of a walk that one sweep makes, at most."""
 
 LATER_THAN_REQUEUE = 2
 """Times the hand-over after which the audit makes a new ticket: the watchdog's own step for it costs less."""
@@ -112,13 +122,22 @@ class Upkeep:
         return Looked(moved, tuple(findings))
 
     def patrol(self, actor: str) -> Swept:
-        """Go on with the audit of all watchdogs by one step, unless another one just did."""
-        hand_over = round(1000 * LATER_THAN_REQUEUE * self.settings.hand_over)
-        pause = round(900 * self.settings.sweep)
-        pattern = f"{literal(self.keys.task(''))}*"
-        moved, _, *problems = self.scripts.call(
-            "patrol", (), (actor, PATROLLED, self._lease, hand_over, pause, pattern)
-        )
+        """Go on with the audit of all watchdogs by as many steps as are due: put right what is around tasks."""
+        return self._walk("patrol", actor, f"{literal(self.keys.task(''))}*", PATROL_SHARE, KEYS_A_TURN)
+
+    def prune(self, actor: str) -> Swept:
+        """Go on with the look of all watchdogs through the indices: take out what does not belong there."""
+        return self._walk("prune", actor, f"{literal(self.keys.prefix)}*", PRUNE_SHARE, *index_names(self.keys))
+
+    def _walk(self, verb: str, actor: str, pattern: str, share: int, *others: str | int) -> Swept:
+        hand_over, sweep = LATER_THAN_REQUEUE * self.settings.hand_over, 0.9 * self.settings.sweep
+        spans = (round(1000 * seconds) for seconds in (self.settings.lease, hand_over, sweep, ROUND))
+        arguments, moved, problems = (actor, pattern, *spans, share, *others), 0, list[str]()
+        for _ in range(STEPS):
+            goes_on, mended, *told = self.scripts.call(verb, (), arguments)
+            moved, problems = moved + mended, problems + told
+            if not goes_on:
+                break
         return Swept(moved, moved, tuple(problems))
 
     def leaf_through(self, after: str, *, deletes: bool = False) -> Leaf:

@@ -1,4 +1,4 @@
-"""The watchdog: nine bounded steps, again and again, that move what would otherwise stand still.
+"""The watchdog: ten bounded steps, again and again, that move what would otherwise stand still.
 
 Any number may run at once: each step is one script that decides with fresh state, so none needs a lock.
 """
@@ -122,6 +122,10 @@ class Watchdog:
         """Put right what is wrong around a few of the stored tasks."""
         return self._upkeep.patrol(self.actor)
 
+    def prune(self) -> Swept:
+        """Take out of a few of the indices what does not belong there."""
+        return self._upkeep.prune(self.actor)
+
     def look_at_server(self) -> Swept:
         """Tell, now and then, when the server is not fit to keep tasks any more."""
         if time.monotonic() < self._look_at_server_at:
@@ -146,7 +150,7 @@ class Watchdog:
         return (
             *(self.sweep_deadlines, self.release_due, self.requeue_missing),
             *(self.settle_dependents, self.recheck_blocked, self.work_off_bulk_actions),
-            *(self.purge, self.audit, self.look_at_server),
+            *(self.purge, self.audit, self.prune, self.look_at_server),
         )
 
     def _perform(self, duty: Callable[[], Swept], outages: list[RedisUnavailable]) -> bool:

@@ -31,6 +31,25 @@ local function dependencies_of(task)
   return nil, damaged(name, expected, text and "something else" or "nothing")
 end
 
+-- Returns those as a set; nothing where they are damaged, and whatever says what the task waits for must be believed.
+local function named_by(task)
+  local ids = dependencies_of(task)
+  if not ids then return end
+  local named = {}
+  for _, id in ipairs(ids) do named[id] = true end
+  return named
+end
+
+-- Takes what a task was never to wait for out of the set of those that it waits for. Returns what was wrong.
+local function forget(task, stranger)
+  local unmet = key.unmet .. task.id
+  local problem = damaged(unmet, "tasks that it depends on", stranger)
+  redis.call("SREM", unmet, stranger)
+  redis.pcall("ZREM", key.dependents .. stranger, task.id)
+  quarantine(unmet, stranger, problem)
+  return problem
+end
+
 -- Returns what a BLOCKED task waits for, or nil and what is wrong. Its set of them may be lost, and is rightly gone
 -- when it waits for its time only: then their states tell. Who waits for its time may have outlived a dependency.
 local function awaited_by(task)
@@ -82,7 +101,11 @@ local function heed(task, dependency, state, actor, now)
   local problem = check_dependency_types(task.id, {dependency})
   if problem then return problem end
   local unmet, message = key.unmet .. task.id, because(dependency, state)
-  if state ~= State.SUCCESS then return unblock(task, Event.CANCEL, actor, message, now) end
+  if state ~= State.SUCCESS then
+    local named = named_by(task)
+    if named and not named[dependency] then return forget(task, dependency) end
+    return unblock(task, Event.CANCEL, actor, message, now)
+  end
   problem = restore_unmet(task)
   if problem then return problem end
   local others = redis.call("SCARD", unmet) - redis.call("SISMEMBER", unmet, dependency)

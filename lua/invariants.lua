@@ -7,68 +7,38 @@ local FIELD_OF = { -- fields that tasks in other states must not have
 }
 local DEPENDENCIES_AT_MOST = 300 -- looked at in one call, and those of one more task
 
--- The indices that hold anything, of those that every task may be in.
-local function shared_indices()
+-- The indices that hold anything, of those that every task may be in. They are looked for once a call, when needed.
+local function shared_indices(terms)
+  if terms.shared then return terms.shared end
   local names, held = {key.deadlines, key.due, key.retention, key.settling}, {}
   for state in pairs(STORED) do names[#names + 1] = key.state .. state end
   table.sort(names)
   for _, name in ipairs(names) do
     if redis.call("EXISTS", name) == 1 then held[#held + 1] = name end
   end
+  terms.shared = held
   return held
 end
 
 local function new_terms(now, lease, hand_over, queue, indices)
   return {
-    now = now, lease = lease, hand_over = hand_over, queue = queue, indices = indices, shared = shared_indices(),
+    now = now, lease = lease, hand_over = hand_over, queue = queue, indices = indices,
     dependencies_left = DEPENDENCIES_AT_MOST,
   }
 end
 
 -- Indices
 
--- What a step that met a problem put off until later has a score in the near future.
-local function latest(at, now)
-  return at <= now and now + LOOK_AGAIN or at
-end
-
 local function due_at_of(look)
   local task = look.task
-  local due_at = whole(redis.call("HGET", key.task .. task.id, "due_at") or "")
-  if due_at then return due_at end
+  local due_at = read_due_at(task)
+  if due_at or not WAITING_FOR_TIME[task.state] then return due_at end
   local score = redis.pcall("ZSCORE", key.due, task.id)
   local at = type(score) == "string" and whole(score) or look.terms.now
   tell(look, "b", "its due_at is missing", {
     adds = function() redis.call("HSET", key.task .. task.id, "due_at", at) end,
   })
   return at
-end
-
--- The indices in which a task must stand: {name, score, least and latest score that will do}.
-local function demanded(look)
-  local task, now, lease = look.task, look.terms.now, look.terms.lease
-  local places = {{key.state .. task.state, task.entered_at, task.entered_at, task.entered_at}}
-  if task.state == State.PENDING then
-    local name = task.parked_at and parking_place(task.queue, task.type) or key.pending .. task.queue
-    places[2] = {name, task.entered_at, task.entered_at, task.entered_at}
-  elseif RUNNING[task.state] then
-    local left = redis.pcall("PTTL", key.heartbeat .. task.id)
-    places[2] = {key.deadlines, now + math.max(left, 0), 0, now + math.max(task.lease or 0, lease, LOOK_AGAIN)}
-  elseif WAITING_FOR_TIME[task.state] then
-    local due_at = due_at_of(look)
-    places[2] = {key.due, due_at, due_at, latest(due_at, now)}
-  elseif task.state == State.BLOCKED then
-    local due_at = whole(redis.call("HGET", key.task .. task.id, "due_at") or "")
-    if due_at then places[2] = {key.due, due_at, due_at, latest(due_at, now)} end
-  elseif FINAL[task.state] then
-    if task.dependents then places[3] = {key.settling, now, 0, now + LOOK_AGAIN} end
-    local purge_at = task.entered_at + term(task, "retention")
-    places[2] = {key.retention, purge_at, purge_at, latest(purge_at, now)}
-  end
-  if task.owner then
-    places[#places + 1] = {key.owned .. task.owner, task.entered_at, task.entered_at, task.entered_at}
-  end
-  return places
 end
 
 local function must_stand_in(look, name, right, least, most)
@@ -99,10 +69,8 @@ local function must_not_stand_in(look, name)
 end
 
 -- Most of what lacks its entry was stored by a version that had no such index.
-local function check_listing(look)
-  local task = look.task
-  local place, right = listing_place(task), STORED[task.state] + task.entered_at
-  local name = key.listed .. place
+local function check_listing(look, name, right)
+  local task, place = look.task, listing_place(look.task)
   local score, is_named = redis.pcall("ZSCORE", name, task.id), redis.pcall("SISMEMBER", key.listed_places, place)
   if type(score) == "table" then return tell_damage(look, name, "zset") end
   if type(is_named) == "table" then return tell_damage(look, key.listed_places, "set") end
@@ -116,14 +84,15 @@ local function check_listing(look)
 end
 
 local function check_indices(look)
-  local task = look.task
-  local wanted = {[key.listed .. listing_place(task)] = true}
-  for _, place in ipairs(demanded(look)) do
-    wanted[place[1]] = true
-    must_stand_in(look, unpack(place))
-  end
+  local wanted, task = {}, look.task
+  local listing = key.listed .. listing_place(task)
+  task.due_at = due_at_of(look)
+  each_place(task, look.terms, function(name, right, least, most)
+    wanted[name] = true
+    if name == listing then check_listing(look, name, right) else must_stand_in(look, name, right, least, most) end
+  end)
   local own = {key.pending .. task.queue, parking_place(task.queue, task.type)}
-  for _, names in ipairs({look.terms.shared, own, look.terms.indices}) do
+  for _, names in ipairs({shared_indices(look.terms), own, look.terms.indices}) do
     for _, name in ipairs(names) do
       if not wanted[name] then must_not_stand_in(look, name) end
       wanted[name] = true -- looked at once
@@ -163,7 +132,16 @@ local function check_dependencies(look)
   if #unmet > 0 and redis.call("EXISTS", name) == 0 then
     tell(look, "d", "what it waits for is gone from " .. name, {adds = function() restore_unmet(task) end})
   end
-  for _, dependency in ipairs(unmet) do check_dependency(look, dependency) end
+  local named = named_by(task)
+  for _, dependency in ipairs(unmet) do
+    if named and not named[dependency] then
+      tell(look, "c", "it waits for " .. dependency .. ", on which it does not depend", {
+        frees = function() forget(task, dependency) end,
+      })
+    else
+      check_dependency(look, dependency)
+    end
+  end
   if #unmet > 0 or redis.call("HEXISTS", key.task .. task.id, "due_at") == 1 then return end
   tell(look, "d", "it waits for nothing", {
     adds = function(actor)
@@ -261,7 +239,6 @@ end
 local function examine(task, terms)
   local look = new_look(task, terms)
   check_indices(look)
-  check_listing(look)
   check_queue(look)
   check_dependencies(look)
   check_tickets(look)
@@ -271,10 +248,19 @@ local function examine(task, terms)
   return look
 end
 
+-- Puts right what is wrong around a task, and adds it to what is `told`. Returns whether anything was put right.
+local function put_in_order(task, terms, actor, told)
+  local look = examine(task, terms)
+  for _, finding in ipairs(look.found) do
+    if not (finding.later or finding.lists) then told[#told + 1] = key.task .. task.id .. ": " .. finding.text end
+  end
+  return mend(look, actor) > 0
+end
+
 -- What is left of a task whose hash is gone: there is nothing to put it right from, so it can only be removed.
 local function examine_remains(id, terms)
   local look = new_look({id = id}, terms)
-  for _, names in ipairs({terms.shared, terms.indices}) do
+  for _, names in ipairs({shared_indices(terms), terms.indices}) do
     for _, name in ipairs(names) do
       if type(redis.pcall("ZSCORE", name, id)) == "string" then
         tell(look, "c", name, {frees = function()

@@ -41,7 +41,7 @@ ALWAYS = ("reading", "transition", "dependents")
 
 SHARED = (
     *ALWAYS, "attempt", "person", "held", "batch", "claim_next", "look", "hand_over", "tickets", "awaited",
-    "invariants", "replay", "due",
+    "places", "invariants", "glance", "walk", "replay", "due",
 )  # fmt: skip
 """Parts that verbs build on."""
 
@@ -49,7 +49,7 @@ VERBS = (
     "submit", "claim", "start", "finish", "heartbeat", "progress", "checkpoint", "log", "stage",
     "cancel", "pause", "resume", "retry", "begin_bulk", "work_bulk", "stop_bulk",
     "put_back", "unpark", "release", "sweep", "lose", "requeue",
-    "settle", "recheck", "purge", "repair", "patrol", "unnamed", "recount", "subscribe", "listen", "dismiss",
+    "settle", "recheck", "purge", "repair", "patrol", "prune", "unnamed", "recount", "subscribe", "listen", "dismiss",
     "dispatch", "revise",
 )  # fmt: skip
 """The scripts, in the order of a task's life."""

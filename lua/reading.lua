@@ -12,6 +12,12 @@ local function clock()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+-- For what is to end after a while of Redis' time.
+local function microseconds()
+  local time = redis.call("TIME")
+  return time[1] * 1000000 + time[2]
+end
+
 local function damaged(name, expected, got)
   return redis.error_reply("CORRUPT " .. name .. ": expected " .. expected .. ", got " .. tostring(got))
 end

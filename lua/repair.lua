@@ -1,5 +1,5 @@
 -- Compares tasks with all that must hold around them, and puts right from their hashes what is wrong.
--- uses batch, look, hand_over, tickets, awaited, invariants, replay
+-- uses batch, look, hand_over, tickets, awaited, places, invariants, replay
 --
 -- KEYS[1..n] zset  further indices in which the ids were seen, beside those that their tasks name
 -- ARGV[1] actor   ARGV[2] "1" to put right, else only to tell  ARGV[3] lease, ms

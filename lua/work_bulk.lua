@@ -22,11 +22,6 @@ local LOOKED_AT = {"state", "type", "queue", "owner", "submitted_at", "entered_a
 local record, message, started
 local notes, problems, looked, moved, is_held_up = {}, {}, 0, 0, false
 
-local function microseconds()
-  local now = redis.call("TIME")
-  return now[1] * 1000000 + now[2]
-end
-
 -- Returns the record; beside nothing, what is wrong with it.
 local function read_record(id)
   local name = key.bulk .. id

@@ -53,7 +53,7 @@ FOR_EVER_EACH = {
     *("task", "leftover", *BULK, "unmet", "dependents", "state", "owned", "pending", "parked", "parked_types", "wake"),
     *("listed", "listener", "due_deliveries", "bulk_ids"),
 }
-FOR_A_WHILE = {"watchdog", "patrol", "http_workers"}
+FOR_A_WHILE = {"watchdog", "patrol", "prune", "http_workers"}
 FOR_A_WHILE_EACH = {
     *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
     *("http_worker", "session_ended"),

@@ -49,7 +49,10 @@ class StatsView(View):
     ledger: LedgerView
     pending: Annotated[dict[str, Number], Field(description="how many PENDING tasks each queue holds")]
     watchdog: Annotated[
-        dict[str, str | int] | None, Field(description="who swept last (`actor`) and when (`swept_at`), or null")
+        dict[str, str | int] | None,
+        Field(
+            description="who swept last (`actor`), when (`swept_at`), how long the last audit took (`audit_round`, ms)"
+        ),
     ]
     listeners: list[GroupView]
     deliveries: DeliveriesView

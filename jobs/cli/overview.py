@@ -46,7 +46,9 @@ _COUNTED = [Column("STATE"), Column("TASKS", right=True)]
 def _watchdog(trace: Mapping[str, str | int] | None, now: int) -> str:
     if not trace:
         return "none swept lately; start one: ghostless watchdog"
-    return f"{str(trace['actor']).removeprefix('watchdog:')} swept {distance(int(trace['swept_at']), now)}"
+    swept = f"{str(trace['actor']).removeprefix('watchdog:')} swept {distance(int(trace['swept_at']), now)}"
+    took = trace.get("audit_round")
+    return swept + (f"; the last audit of all took {duration(int(took))}" if took else "")
 
 
 def _listeners(groups: Sequence[GroupStatus]) -> str:

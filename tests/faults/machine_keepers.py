@@ -11,6 +11,7 @@ from ghostless.jobs.archivist import Archivist
 from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.jobs.upkeep import Upkeep
 from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import State
 from helpers import eventually, expect
@@ -65,8 +66,11 @@ class Keepers(Planners):
             task.requeue()
 
     def _recheck(self, _task: Model, actor: str) -> None:
-        """Look again at those that wait for others: each was told."""
+        """Look again at those that wait for others, who were told, and at what is around all: that is right."""
         assert (0, 0) == (self.store.settle().moved, self.store.recheck(actor).moved)
+        self.redis.delete(self.keys.patrol, self.keys.prune)
+        upkeep = Upkeep(self.store)
+        assert (0, 0) == (upkeep.patrol(actor).moved, upkeep.prune(actor).moved)
 
     def _purge(self, task: Model, _actor: str) -> None:
         """Let the retention of a task be over; where an archive is demanded, it stays all the same."""

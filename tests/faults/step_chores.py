@@ -15,6 +15,7 @@ from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.publishing import publish
 from ghostless.jobs.registry import registry
 from ghostless.jobs.timetable import Timetable
+from ghostless.jobs.upkeep import Upkeep
 from ghostless.statemachine import Event, Reason, State
 from helpers import expect
 
@@ -69,6 +70,13 @@ def cancel_all_at_once(world: World) -> None:
 def repair(world: World) -> None:
     """Let the doctor put right what is wrong."""
     list(Doctor(world.client.store, "doctor:mortal").audit())
+
+
+def look_through(world: World) -> None:
+    """Let the watchdogs' audit put right what is wrong."""
+    upkeep = Upkeep(world.client.store)
+    upkeep.patrol("watchdog:mortal")
+    upkeep.prune("watchdog:mortal")
 
 
 def pause_the_queue(world: World) -> None:
@@ -146,6 +154,13 @@ CHORES = (
     Operation(cancel_all_at_once, before.two_waiting_tasks, dict.fromkeys(("t1", "t2"), SUCCESS + CANCELLED)),
     Operation(cancel_all_at_once, before.two_waiting_tasks, dict.fromkeys(("t1", "t2"), CANCELLED), repeats=True),
     Operation(repair, before.damage, {"t1": SUCCESS}, repeats=True, is_costly=True, counts_from=b"EVALSHA"),
+    Operation(
+        look_through,
+        before.entries_out_of_order,
+        {"t1": SUCCESS, "t2": SUCCESS},
+        is_costly=True,
+        counts_from=b"EVALSHA",
+    ),
     Operation(pause_the_queue, before.nothing, {}, repeats=True, check=queue_is_paused, is_costly=True),
     Operation(resume_the_queue, before.a_task_in_a_paused_queue, {"t1": SUCCESS}, repeats=True, is_costly=True),
     Operation(

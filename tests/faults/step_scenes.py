@@ -88,6 +88,14 @@ def damage(world: World) -> None:
     redis.delete(keys.task("t2"))
 
 
+def entries_out_of_order(world: World) -> None:
+    """Take t1 out of the index of its state, and let t2 stand in one of another owner."""
+    two_waiting_tasks(world)
+    redis, keys = world.client.store.redis, world.client.store.keys
+    redis.zrem(keys.state(State.PENDING), "t1")
+    redis.zadd(keys.owned("another"), {"t2": 1})
+
+
 def a_task_in_a_paused_queue(world: World) -> None:
     """Pause the queue in which a task waits."""
     world.submit("t1")

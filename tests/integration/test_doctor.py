@@ -81,6 +81,25 @@ def test_a_sound_database_has_no_problem(examine: Callable[..., list[Problem]], 
     assert [] == examine() == examine(BY_PERSON)
 
 
+def test_a_damaged_record_that_was_set_aside_is_not_written_off(
+    redis: Redis, stage: Scene, examine: Callable[..., list[Problem]]
+) -> None:
+    """It is told, and stands nowhere; once a person has put it right it comes back, and the ledger adds up."""
+    put(stage, State.PENDING)
+    upkeep = Upkeep(stage.store)
+    redis.hset(stage.keys.task(ID), "failures", "many")
+    while redis.zcard(stage.keys.state(State.PENDING)):
+        redis.hdel(stage.keys.prune, "at")
+        upkeep.prune(BY_WATCHDOG)
+    assert {"a", "c"} == {problem.rule for problem in examine(BY_PERSON) if not problem.is_solved}
+    redis.hset(stage.keys.task(ID), "failures", "0")
+    redis.hdel(stage.keys.patrol, "at")
+    assert 1 == upkeep.patrol(BY_WATCHDOG).moved
+    assert all(problem.is_solved for problem in examine(BY_PERSON))
+    assert [] == audit(redis, stage.keys, [ID])
+    assert "1" == redis.hget(stage.keys.ledger, "submitted")
+
+
 NOT_OURS = {"a strange key"}
 """Keys outside of the prefix may be anybody's in a Redis that is shared; in a test they are a leak."""
 
@@ -236,7 +255,7 @@ def test_every_key_of_the_product_is_in_the_inventory() -> None:
             continue
         place = place_of(keys, getattr(keys, name) if isinstance(member, property) else getattr(keys, name)("x"))
         told = member.__doc__ or ""
-        passes = name in ("watchdog", "patrol") or "with TTL" in told
+        passes = name in ("watchdog", "patrol", "prune") or "with TTL" in told
         life = "ending" if "with TTL once" in told else "passing" if passes else "kept"
         assert life == place.life, name
 

@@ -7,6 +7,7 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.groups import BEGINNING
 from ghostless.jobs.messages import Claim
 from ghostless.jobs.store import Store
+from ghostless.jobs.upkeep import Upkeep
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 from scripts.seeding import submission
@@ -41,6 +42,7 @@ def test_what_is_counted(web: FlaskClient, client: Client, store: Store, redis: 
     redis.zadd(store.keys.retention, {gone: 0})
     store.purge()
     store.sweep("watchdog:test")
+    Upkeep(store).patrol("watchdog:test")
     found = numbers(web)
     assert (4, 1, 0, 0) == tuple(
         found[f"ghostless_{name}"]
@@ -50,6 +52,7 @@ def test_what_is_counted(web: FlaskClient, client: Client, store: Store, redis: 
     assert (1, 1) == (found["ghostless_queue_pending/work"], found["ghostless_queue_parked/work"])
     assert 0 <= found["ghostless_queue_oldest_pending_seconds/work"] < 60
     assert 0 <= found["ghostless_last_sweep_age_seconds"] < 60
+    assert 0 <= found["ghostless_audit_round_seconds"] < 60
     assert 0 == found["ghostless_tasks_missing"]
 
 

@@ -256,6 +256,11 @@ def unlist(scene: Scene) -> None:
     scene.redis.zrem(scene.keys.state(scene.task["state"]), ID)
 
 
+def list_elsewhere(scene: Scene) -> None:
+    """Let the task stand in the index of another owner's tasks."""
+    scene.redis.zadd(scene.keys.owned("another"), {ID: 1})
+
+
 def add_unnamed_entry(scene: Scene) -> None:
     """Leave an entry of a task that is gone in the history."""
     scene.redis.xadd(scene.keys.history, {"task": "gone", "event": "SUBMIT", "from": "", "to": "PENDING"})
@@ -332,6 +337,7 @@ CARRIERS: dict[Event, tuple[Carrier, ...]] = {
     Event.REPAIR: (
         Carrier("repair", lambda s: Upkeep(s.store).compare([ID], actor=BY_PERSON), State.PENDING, unlist),
         Carrier("patrol", lambda s: Upkeep(s.store).patrol(BY_WATCHDOG), State.PENDING, unlist),
+        Carrier("prune", lambda s: Upkeep(s.store).prune(BY_WATCHDOG), State.PENDING, list_elsewhere),
     ),
 }
 """The scripts that carry each event. GIVE_UP only ever follows a TIMEOUT in the same script."""

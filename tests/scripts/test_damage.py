@@ -85,10 +85,10 @@ SINGLE = [carrier for carrier in ALL if carrier not in (PARK, UNNAMED)]
 
 BATCH = {
     *("unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"),
-    *("repair", "patrol", "unnamed", "recount", "work_bulk"),
+    *("repair", "patrol", "prune", "unnamed", "recount", "work_bulk"),
 }
 
-MENDING = {"repair", "patrol"}
+MENDING = {"repair", "patrol", "prune"}
 
 
 def touched(redis: Redis, carrier: Carrier) -> set[str]:
@@ -101,7 +101,7 @@ def touched(redis: Redis, carrier: Carrier) -> set[str]:
         found: set[str] = set()
         for command in _of_scripts(monitor):
             found |= set(re.findall(r"(?:ghostless|rq):[^\s\"]+", command))
-    return {key for key in found if not key.startswith("rq:pubsub:") and key != stage.keys.live}
+    return {key for key in found if not key.startswith("rq:pubsub:") and key != stage.keys.live and key[-1] != "*"}
 
 
 def _of_scripts(monitor) -> Iterator[str]:
@@ -160,13 +160,15 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
     where = (key, stage.redis.type(key), word, raised)
     if carrier.verb in MENDING and any(key in str(told) for told in stage.store.reply[2:]):
         return  # what is damaged is told, and the rest of the task put right
-    if word in ("moved", "claimed"):
+    if carrier.verb == "prune" and word == "kept":
+        assert changed <= {stage.keys.prune}, where  # it looks for indices by their type
+    elif word in ("moved", "claimed"):
         violations = audit(stage.redis, stage.keys, [] if carrier.verb == "purge" else [ID])
         assert [] == [violation for violation in violations if ID in violation and key not in violation], where
     elif carrier.verb in BATCH:
         problems = [raised] if raised else stage.store.reply[2:]
         assert any(key in problem for problem in problems), where
-        traces = {stage.keys.watchdog, stage.keys.patrol, stage.keys.bulks_running}
+        traces = {stage.keys.watchdog, stage.keys.patrol, stage.keys.prune, stage.keys.bulks_running}
         traces |= {name for name in changed if name.startswith(stage.keys.bulk(""))}  # which counts it as damaged
         # When it is looked at again, and that a task whose dependents cannot be read has none.
         postponed = {"requeue": {stage.keys.task(ID)}, "settle": {stage.keys.task(DEPENDENCY)}}.get(carrier.verb, set())

@@ -55,7 +55,7 @@ WORDS = {
 }
 BATCH = {
     *("unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"),
-    *("repair", "patrol", "unnamed", "recount", "work_bulk"),
+    *("repair", "patrol", "prune", "unnamed", "recount", "work_bulk"),
 }
 OF_LISTENERS = {"subscribe", "listen", "dismiss", "dispatch", "revise"}  # which change no task
 

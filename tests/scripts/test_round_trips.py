@@ -47,4 +47,4 @@ def test_a_watchdogs_round_takes_as_many_whatever_is_stored(redis: Redis) -> Non
         with counted_trips() as trips:
             watchdog.sweep_all()
         found.append(trips.number)
-    assert [7 + 1 + 1, 7 + 1 + 1] == found
+    assert [8 + 1 + 1, 8 + 1 + 1] == found

@@ -1,0 +1,44 @@
+-- A first look at a task, by a few calls: whether it stands where it must. Most do, and need no closer look.
+
+-- Returns the fields of a record that tell where its task must stand, few of a final one; nothing when they cannot.
+local function glance(name)
+  local values = redis.pcall("HMGET", name, "state", "entered_at", "policy", "queue", "type", "owner", "dependents")
+  local state, entered_at = values[1], tonumber(values[2] or "")
+  if not (STORED[state] and entered_at and values[3] and values[4] and values[5]) then return end
+  local task = {
+    id = string.sub(name, #key.task + 1), state = state, entered_at = entered_at,
+    policy = values[3], queue = values[4], type = values[5], owner = values[6], dependents = values[7],
+  }
+  if FINAL[state] then return task end
+  values = redis.call("HMGET", name, "parked_at", "due_at")
+  task.parked_at, task.due_at = values[1], tonumber(values[2] or "")
+  return (task.due_at or not WAITING_FOR_TIME[state]) and task or nil
+end
+
+-- Not by `each_place`, whose calls would be a part of what this costs.
+local function stands_in_place(task, terms)
+  local places = places_in(task.state)
+  for position = 1, #places do
+    local name, _, least, most = places[position](task, terms)
+    local score = name and redis.pcall("ZSCORE", name, task.id)
+    local at = type(score) == "string" and tonumber(score)
+    if name and not (at and at >= least and at <= most) then return false end
+  end
+  return true
+end
+
+-- Whether a claim will find a PENDING task. A ticket in a short list is for a closer look; a long list is not searched.
+local function will_be_found(task)
+  if redis.pcall("HEXISTS", key.queues, task.queue) ~= 1 then return false end
+  if task.parked_at then return redis.pcall("SISMEMBER", key.parked_types .. task.queue, task.type) == 1 end
+  local length = redis.pcall("LLEN", key.rq_queue .. task.queue)
+  if type(length) == "table" or length <= SHORT_LIST then return false end
+  local job = redis.pcall("HMGET", key.rq_job .. task.id, "origin", "status")
+  return job[1] == task.queue and job[2] == "queued"
+end
+
+-- Whether all is well with a task as far as a glance can tell, which it cannot of one that runs or waits for others.
+local function is_sound(task, terms)
+  if RUNNING[task.state] or task.state == State.BLOCKED then return false end
+  return stands_in_place(task, terms) and (task.state ~= State.PENDING or will_be_found(task))
+end

@@ -1,0 +1,86 @@
+-- One step of the watchdogs' look through the indices: takes out the members that do not belong there, wherever they
+-- stand. Those that are no tasks, or damaged ones, are put in quarantine.
+-- uses batch, look, hand_over, tickets, awaited, places, invariants, walk
+--
+-- ARGV[1] actor   ARGV[2] pattern of the names of all keys   ARGV[3] lease, ms
+-- ARGV[4] ms that a task must be without a ticket before it gets a new one
+-- ARGV[5] pause between two sweeps, ms   ARGV[6] ms that a round takes at least, when there are many keys
+-- ARGV[7] share of Redis' time that the look takes at most: one part in so many
+-- ARGV[8..n] what the names of indices begin with, up to a colon, or whole names
+-- returns 1 when the next step is due at once or else 0, number taken out, then what was wrong
+-- appends REPAIR
+
+local actor, pattern, lease, hand_over = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local sweep, round, share = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local beginnings = {}
+for index = 8, #ARGV do beginnings[#beginnings + 1] = ARGV[index] end
+
+local LOOKS = 80 -- members looked at in a step, about: less than a millisecond
+local CLOSE = 5 -- a task that does not belong there takes as long as so many others
+
+local problem = check_type(key.prune, "hash") or check_type(key.history, "stream") or check_type(key.queues, "hash")
+if problem then return problem end
+local now, removed, answer, spent = clock(), 0, {0, 0}, 0
+local step = next_step(key.prune, now, {sweep = sweep, round = round, share = share, lease = lease})
+if not step then return answer end
+local terms = new_terms(now, lease, hand_over, "", {})
+
+local function is_index(name)
+  for _, beginning in ipairs(beginnings) do
+    local is_family = string.sub(beginning, -1) == ":" and string.sub(name, 1, #beginning) == beginning
+    if is_family or name == beginning then return true end
+  end
+  return false
+end
+
+-- Whether a task waits for the one whose dependents these are; while the set that tells is gone, it may.
+local function waits_behind(task, index)
+  local unmet = key.unmet .. task.id
+  local dependency = string.sub(index, #key.dependents + 1)
+  return task.state == State.BLOCKED
+    and (redis.pcall("SISMEMBER", unmet, dependency) == 1 or redis.call("EXISTS", unmet) == 0)
+end
+
+local function belongs_into(index, task)
+  if string.sub(index, 1, #key.dependents) == key.dependents then return waits_behind(task, index) end
+  task.due_at = read_due_at(task)
+  return not each_place(task, terms, function(name) return name ~= index end)
+end
+
+local function look_at(index, id)
+  local task, damage = read_task(id)
+  if task and belongs_into(index, task) then return 1 end
+  removed = removed + 1
+  if not task then
+    answer[#answer + 1] = set_aside(index, id, damage)
+    forget_place(index)
+    return 1
+  end
+  terms.indices = {index}
+  put_in_order(task, terms, actor, answer)
+  return CLOSE
+end
+
+-- Returns the cursor of the members that are still to come, "0" when there are none.
+local function look_through(index, cursor)
+  repeat
+    local page = redis.call("ZSCAN", index, cursor, "COUNT", BATCH)
+    for position = 1, #page[2], 2 do spent = spent + look_at(index, page[2][position]) end
+    cursor = page[1]
+  until cursor == "0" or spent >= LOOKS
+  return cursor
+end
+
+local names, member = turn_page(step, "MATCH", pattern, "TYPE", "zset"), step.member
+for position = step.passed + 1, #names do
+  if is_index(names[position]) then member = look_through(names[position], member) end
+  if member ~= "0" then
+    stay(step, position - 1, member)
+    break
+  elseif spent >= LOOKS and position < #names then
+    stay(step, position)
+    break
+  end
+end
+answer[1], answer[2] = end_step(step), removed
+return answer

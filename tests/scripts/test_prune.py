@@ -1,0 +1,242 @@
+"""What does not belong into an index leaves it, wherever it stands; what belongs there is not touched (B07)."""
+
+from collections.abc import Callable
+
+import pytest
+from audit import audit
+from ghostless.jobs.connection import connect
+from ghostless.jobs.doctor import Doctor
+from ghostless.jobs.keys import INDICES, SINGLE_INDICES, Keys
+from ghostless.jobs.settings import Settings
+from ghostless.jobs.store import Store
+from ghostless.jobs.upkeep import Upkeep
+from ghostless.statemachine import Event, State
+from redis import Redis
+from scripts.seeding import (
+    BY_WATCHDOG,
+    OTHER_TYPE,
+    OWNER,
+    QUEUE,
+    TYPE,
+    Scene,
+    claimed,
+    ending,
+    put,
+    scene,
+    submission,
+    wish,
+)
+from scripts.test_full_redis import full
+from scripts.test_poison import MEMBERS, WRONG_TYPES, clear_poison, poison
+
+GOOD = ("good1", "good2")
+ILLEGAL = [b"with a blank", b"with\x00nul", b"g" * 300, b"\r\nLF", b"*", b"{}:"]
+STRANGERS = [*MEMBERS, *ILLEGAL]
+SCORES = [float("-inf"), float("inf"), 0, -1, 1e300, 5e-324]
+
+
+def submit(stage: Scene, **how: object) -> None:
+    """Accept the good tasks."""
+    stage.store.submit_many([submission(task_id, **how) for task_id in GOOD])
+
+
+def start(stage: Scene) -> None:
+    """Let the good tasks run."""
+    submit(stage)
+    for token in ("aa", "bb"):
+        claimed(stage.store, wish(f"w-{token}", token))
+
+
+def cancel(stage: Scene) -> None:
+    """End the good tasks."""
+    submit(stage)
+    for task_id in GOOD:
+        stage.store.cancel(task_id, "tester")
+
+
+def park(stage: Scene) -> None:
+    """Let a worker that does not serve the good tasks meet them."""
+    submit(stage)
+    stage.store.claim(wish("w", "ee", OTHER_TYPE))
+
+
+def wait_for_first(stage: Scene) -> None:
+    """Let the good tasks wait for another."""
+    stage.store.submit(submission("first", delay=10**6))
+    submit(stage, depends_on=("first",))
+
+
+def end_untold(stage: Scene) -> None:
+    """End the good tasks so that nobody was told yet who waits for them."""
+    cancel(stage)
+    for task_id in GOOD:
+        stage.redis.hset(stage.keys.task(task_id), "dependents", 1)
+        stage.redis.zadd(stage.keys.settling, {task_id: stage.now()})
+
+
+CASES: dict[str, tuple[Callable[[Scene], object], Callable[[Keys], str]]] = {
+    "deadlines": (start, lambda keys: keys.deadlines),
+    "due": (lambda stage: submit(stage, delay=10**6), lambda keys: keys.due),
+    "settling": (end_untold, lambda keys: keys.settling),
+    "retention": (cancel, lambda keys: keys.retention),
+    "state": (submit, lambda keys: keys.state(State.PENDING)),
+    "owned": (submit, lambda keys: keys.owned(OWNER)),
+    "listed": (submit, lambda keys: keys.listed(f"{QUEUE}:{TYPE}")),
+    "pending": (submit, lambda keys: keys.pending(QUEUE)),
+    "parked": (park, lambda keys: keys.parked(f"{QUEUE}:{TYPE}")),
+    "dependents": (wait_for_first, lambda keys: keys.dependents("first")),
+}
+"""For each sort of index: what brings the good tasks into one, and its name."""
+
+
+def prune_all(stage: Scene) -> list[str]:
+    """Let the watchdogs look through all indices once; return what they told."""
+    told: list[str] = []
+    stage.redis.delete(stage.keys.prune)
+    while stage.redis.hget(stage.keys.prune, "round") in (None, "0"):
+        stage.redis.hdel(stage.keys.prune, "at")
+        told += Upkeep(stage.store).prune(BY_WATCHDOG).problems
+    return told
+
+
+def test_each_sort_of_index_is_tried() -> None:
+    """A new one needs a case here, and a line in `lua/places.lua`."""
+    assert {*SINGLE_INDICES, *INDICES} == CASES.keys()
+
+
+@pytest.mark.parametrize("sort", CASES)
+def test_poison_leaves_each_index_and_the_good_ones_stay(redis: Redis, settings: Settings, sort: str) -> None:
+    """Ids of nothing, of no legal form, of records of another type or with damaged fields: noted, told, taken out."""
+    stage = scene(redis)
+    prepare, name_of = CASES[sort]
+    prepare(stage)
+    index = name_of(stage.keys)
+    good = redis.zrange(index, 0, -1, withscores=True)
+    assert {*GOOD} == dict(good).keys()
+    poison(stage, State.PENDING)
+    scores = (SCORES * len(STRANGERS))[: len(STRANGERS)]
+    redis.zadd(index, dict(zip(STRANGERS, scores, strict=True)))
+
+    told = prune_all(stage)
+
+    assert good == redis.zrange(index, 0, -1, withscores=True)
+    assert len(STRANGERS) == len(told) == redis.hlen(stage.keys.quarantine)
+    clear_poison(stage)
+    problems = audit(redis, stage.keys, GOOD, quarantined=len(STRANGERS))
+    assert [] == [line for line in problems if sort != "settling" or "dependents" not in line]
+    assert len(STRANGERS) == sum(f"it was taken out of {index}" in line for line in examined(settings))
+    assert [] == prune_all(stage)
+
+
+def examined(settings: Settings) -> list[str]:
+    """Return what the doctor tells."""
+    with connect(settings, exact=True) as exact:
+        return [str(problem) for problem in Doctor(Store(exact, settings)).audit()]
+
+
+@pytest.mark.parametrize("sort", CASES)
+def test_a_sound_task_leaves_an_index_that_is_not_its_own(redis: Redis, sort: str) -> None:
+    """One in another state, of another owner, queue or type, or that does not wait: its history tells of the repair."""
+    stage = scene(redis)
+    prepare, name_of = CASES[sort]
+    prepare(stage)
+    stage.store.submit(submission("stray", owner="another", queue="other", delay=10**6))
+    if sort == "due":
+        stage.store.cancel("stray", "tester")
+    index = name_of(stage.keys)
+    good = redis.zrange(index, 0, -1, withscores=True)
+    redis.zadd(index, {"stray": float("inf")})
+
+    (told,) = prune_all(stage)
+
+    assert "task:stray: it is " in told
+    assert told.endswith(f"and yet in {index}")
+
+    assert good == redis.zrange(index, 0, -1, withscores=True)
+    assert (Event.REPAIR, 0) == (stage.history[-1][0], redis.hlen(stage.keys.quarantine))
+    assert [] == [line for line in audit(redis, stage.keys) if "stray" in line]
+
+
+def test_an_index_that_no_task_names_is_found(redis: Redis) -> None:
+    """It goes by the keys there are: an index of an owner, a queue or a dependency that nobody has any more."""
+    stage = scene(redis)
+    put(stage, State.PENDING)
+    others = [stage.keys.owned("nobody"), stage.keys.pending("gone"), stage.keys.parked("gone:gone")]
+    others.append(stage.keys.dependents("gone"))
+    for index in others:
+        redis.zadd(index, {"gone": 1, "t1": 1})
+    assert 2 * len(others) == len(prune_all(stage))
+    assert 0 == redis.exists(*others)
+    assert [] == audit(redis, stage.keys, ["t1"], quarantined=len(others))
+
+
+def test_a_sorted_set_of_something_else_is_left_alone(redis: Redis) -> None:
+    """Deliveries, workers over HTTP and what is not ours hold no tasks."""
+    stage, others = scene(redis), ["another"]
+    others += [stage.keys.due_deliveries("x.example"), stage.keys.due_receivers, stage.keys.http_workers]
+    others.append(stage.keys.alert_window("timeouts"))
+    for name in others:
+        redis.zadd(name, {"x": 1})
+    assert [] == prune_all(stage)
+    assert len(others) == redis.exists(*others)
+
+
+def test_a_long_index_is_gone_through_in_bounded_steps(redis: Redis) -> None:
+    """Each step looks at some tens of members, whoever makes it, and none is passed over."""
+    stage = scene(redis)
+    index, number = stage.keys.owned(OWNER), 2_000
+    redis.zadd(index, {f"gone{at}": at for at in range(number)})
+    stage.redis.delete(stage.keys.prune)
+    while redis.exists(index):
+        redis.hdel(stage.keys.prune, "at")
+        redis.config_resetstat()
+        Upkeep(stage.store).prune(BY_WATCHDOG)
+        assert redis.info("commandstats").get("cmdstat_hmget", {"calls": 0})["calls"] < 200
+    assert number == redis.hlen(stage.keys.quarantine)
+
+
+def test_it_prunes_at_a_full_redis(redis: Redis) -> None:
+    """What is taken out frees memory; only the notes have to wait for none."""
+    stage = scene(redis)
+    put(stage, State.PENDING)
+    redis.zadd(stage.keys.owned(OWNER), {"gone": 1})
+    with full(redis):
+        Upkeep(stage.store).prune(BY_WATCHDOG)
+    assert redis.zscore(stage.keys.owned(OWNER), "gone") is None
+
+
+# The set of what a task waits for
+
+
+@pytest.mark.parametrize("member", [*MEMBERS[:4], *WRONG_TYPES, b"no-number", *ILLEGAL[:3], b"another"])
+@pytest.mark.parametrize("way", ["recheck", "patrol"])
+def test_poison_among_what_a_task_waits_for(redis: Redis, way: str, member: bytes) -> None:
+    """The task waits for what it was submitted to wait for: it is not cancelled, the stranger is noted and told."""
+    stage = scene(redis)
+    stage.store.submit_many([submission("first"), submission("another", delay=10**6)])
+    stage.store.submit(submission("last", depends_on=("first",)))
+    poison(stage, State.PENDING)
+    redis.sadd(stage.keys.unmet("last"), member)
+    if way == "recheck":
+        told = stage.store.recheck(BY_WATCHDOG).problems
+    else:
+        told = Upkeep(stage.store).patrol(BY_WATCHDOG).problems
+    assert any(stage.keys.unmet("last") in line or "on which it does not depend" in line for line in told)
+    assert {"first"} == redis.smembers(stage.keys.unmet("last"))
+    assert 1 == redis.hlen(stage.keys.quarantine)
+    stage.store.finish(claimed(stage.store).held, ending(Event.COMPLETE), "worker:w")
+    assert State.PENDING == redis.hget(stage.keys.task("last"), "state")
+    clear_poison(stage)
+    assert [] == audit(redis, stage.keys, ["first", "last"], quarantined=1)
+
+
+def test_the_end_of_a_stranger_cancels_nobody(redis: Redis) -> None:
+    """A task that stands among the dependents of another by mistake goes on waiting for its own."""
+    stage = scene(redis)
+    stage.store.submit_many([submission("first"), submission("another")])
+    stage.store.submit_many([submission(f"d-{other}", depends_on=(other,)) for other in ("first", "another")])
+    redis.zadd(stage.keys.dependents("another"), {"d-first": 1})
+    stage.store.cancel("another", "tester")
+    assert [State.BLOCKED, State.CANCELLED] == [
+        redis.hget(stage.keys.task(f"d-{other}"), "state") for other in ("first", "another")
+    ]

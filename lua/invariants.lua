@@ -51,10 +51,18 @@ local function must_stand_in(look, name, right, least, most)
   tell(look, "b", text, {adds = function() redis.call("ZADD", name, right, id) end})
 end
 
+-- The rest of a name, or nothing when it begins otherwise.
+local function behind(beginning, name)
+  return string.sub(name, 1, #beginning) == beginning and string.sub(name, #beginning + 1) or nil
+end
+
 -- A place without any task is named no more.
 local function forget_place(name)
-  if string.sub(name, 1, #key.listed) ~= key.listed or redis.call("EXISTS", name) == 1 then return end
-  redis.pcall("SREM", key.listed_places, string.sub(name, #key.listed + 1))
+  if redis.call("EXISTS", name) == 1 then return end
+  local listed, parked = behind(key.listed, name), behind(key.parked, name)
+  if listed then redis.pcall("SREM", key.listed_places, listed) end
+  local queue, task_type = string.match(parked or "", "^(.*):(.*)$")
+  if queue then redis.pcall("SREM", key.parked_types .. queue, task_type) end
 end
 
 local function must_not_stand_in(look, name)

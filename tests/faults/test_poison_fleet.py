@@ -26,9 +26,9 @@ def spread(client: Client) -> None:
     """Put each damaged member at the front of every index and list, and damage what the whole database shares."""
     redis, keys = client.store.redis, client.store.keys
     poison(scene(redis), State.PENDING)
+    redis.sadd(keys.parked_types("default"), "life.once")  # before its members, which may be taken out at once
     for index in INDICES:
         redis.zadd(keys.prefix + index, {member: -number for number, member in enumerate(MEMBERS)})
-    redis.sadd(keys.parked_types("default"), "life.once")
     redis.lpush(keys.rq_queue("default"), *MEMBERS)
     redis.hset(keys.queues, mapping={b"\xff": b"\xff", "gone": "perhaps", "": ""})
     redis.hset(keys.types, mapping={"broken": "{", b"\xff": "[]"})

@@ -240,3 +240,15 @@ def test_the_end_of_a_stranger_cancels_nobody(redis: Redis) -> None:
     assert [State.BLOCKED, State.CANCELLED] == [
         redis.hget(stage.keys.task(f"d-{other}"), "state") for other in ("first", "another")
     ]
+
+
+@pytest.mark.parametrize("place", ["listed", "parked"])
+def test_a_place_that_holds_nothing_any_more_is_named_no_more(redis: Redis, place: str) -> None:
+    """The set that names the places of a kind is put right in the same step."""
+    stage = scene(redis)
+    keys = stage.keys
+    names, member = {"listed": (keys.listed_places, "q:gone"), "parked": (keys.parked_types("q"), "gone")}[place]
+    redis.sadd(names, member)
+    redis.zadd(f"{keys.prefix}{place}:q:gone", {"nobody": 1})
+    prune_all(stage)
+    assert not redis.sismember(names, member)

@@ -21,7 +21,9 @@ def walk(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
         walks_all = "GHOSTLESS_EVERY_STEP" in os.environ
-        yield Walk(redis_server.port, tmp_path_factory.mktemp("steps"), walks_all=walks_all)
+        walk = Walk(redis_server.port, tmp_path_factory.mktemp("steps"), walks_all=walks_all)
+        yield walk
+        print(f"{walk.steps} deaths and cuts")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,32 @@
+"""How much the recipes of docs/faults.md do: what CI has time for, or with GHOSTLESS_FULL_SIZE=1 what is written there.
+
+What is quick at its written size always has it, and does not stand here.
+"""
+
+import os
+
+IS_FULL = "GHOSTLESS_FULL_SIZE" in os.environ
+
+PATIENCE = 1_800 if IS_FULL else 120
+"""Seconds that a test of these sizes may take."""
+
+
+def sized(here: int, written: int) -> int:
+    """Return the size for this run."""
+    return written if IS_FULL else here
+
+
+DUE_AT_ONCE = sized(2_000, 20_000)
+"""B46: tasks that are due when three watchdogs come."""
+
+CROWD = sized(20_000, 500_000)
+"""B58: stored tasks that are purged, cancelled, listed and audited."""
+
+LISTED = sized(20_000, 200_000)
+"""B64: stored tasks of which pages are asked for, some of them damaged."""
+
+FAILED_LOUDLY = sized(400, 50_000)
+"""B59: tasks that fail with a message of a megabyte."""
+
+REPORTS = sized(2_000, 10_000)
+"""B59: reports of one task, and wishes for tasks that nobody has."""

@@ -16,6 +16,9 @@ def sized(here: int, written: int) -> int:
     return written if IS_FULL else here
 
 
+CANCELS = sized(200, 500)
+"""B29, B30: tasks that are cancelled at any moment, and as many when they end."""
+
 DUE_AT_ONCE = sized(2_000, 20_000)
 """B46: tasks that are due when three watchdogs come."""
 

@@ -16,6 +16,9 @@ def sized(here: int, written: int) -> int:
     return written if IS_FULL else here
 
 
+CLAIMED = sized(600, 2_000)
+"""B17: tasks that are claimed under a sweep each 100 ms, while writes pause at random."""
+
 CANCELS = sized(200, 500)
 """B29, B30: tasks that are cancelled at any moment, and as many when they end."""
 

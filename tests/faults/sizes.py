@@ -29,7 +29,10 @@ CROWD = sized(20_000, 500_000)
 """B58: stored tasks that are purged, cancelled, listed and audited."""
 
 LISTED = sized(20_000, 200_000)
-"""B64: stored tasks of which pages are asked for, some of them damaged."""
+"""B64: stored tasks that are looked at, some of them damaged."""
+
+PAGED = sized(5_000, 200_000)
+"""B64: as many that are paged through from the first to the last."""
 
 FAILED_LOUDLY = sized(400, 50_000)
 """B59: tasks that fail with a message of a megabyte."""

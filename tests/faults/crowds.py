@@ -1,0 +1,39 @@
+"""Many stored tasks in little time: one is submitted, and copied in Redis with all that belongs to it."""
+
+from ghostless.statemachine import Policy, State
+from scripts.seeding import QUEUE, Scene, submission
+
+AT_ONCE = 1_000
+
+COPY = """
+local function copy(kind, from, to)
+  local all = redis.call("HGETALL", kind .. from)
+  redis.call("HSET", kind .. to, unpack(all))
+end
+local task, params, job, history = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local entry = redis.call("XRANGE", history, "-", "+", "COUNT", 1)[1][2]
+local entered_at = redis.call("HGET", task .. "t0", "entered_at")
+for number = tonumber(ARGV[1]), tonumber(ARGV[2]) do
+  local id = "t" .. number
+  copy(task, "t0", id)
+  copy(job, "t0", id)
+  redis.call("COPY", params .. "t0", params .. id)
+  entry[2] = id
+  redis.call("HSET", task .. id, "h1", redis.call("XADD", history, "*", unpack(entry)))
+  redis.call("RPUSH", KEYS[5], id)
+  redis.call("ZADD", KEYS[6], entered_at, id)
+  redis.call("ZADD", KEYS[7], entered_at, id)
+  redis.call("HINCRBY", KEYS[8], "submitted", 1)
+end
+"""
+"""Makes copies of the first task, since so many submits would take long."""
+
+
+def fill(stage: Scene, number: int) -> None:
+    """Let so many tasks, t0 and those that follow, wait in one queue."""
+    stage.store.submit(submission("t0", Policy(), owner=""))
+    keys = stage.keys
+    of_each = (keys.task(""), keys.params(""), keys.rq_job(""))
+    of_all = (keys.history, keys.rq_queue(QUEUE), keys.state(State.PENDING), keys.pending(QUEUE), keys.ledger)
+    for first in range(1, number, AT_ONCE):
+        stage.redis.eval(COPY, 8, *of_each, *of_all, first, min(first + AT_ONCE, number) - 1)

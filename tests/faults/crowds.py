@@ -30,8 +30,8 @@ end
 
 
 def fill(stage: Scene, number: int) -> None:
-    """Let so many tasks, t0 and those that follow, wait in one queue."""
-    stage.store.submit(submission("t0", Policy(), owner=""))
+    """Let so many tasks, t0 and those that follow, wait in one queue. When one ends it is at once to be purged."""
+    stage.store.submit(submission("t0", Policy(retention=1), owner=""))
     keys = stage.keys
     of_each = (keys.task(""), keys.params(""), keys.rq_job(""))
     of_all = (keys.history, keys.rq_queue(QUEUE), keys.state(State.PENDING), keys.pending(QUEUE), keys.ledger)

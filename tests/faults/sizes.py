@@ -39,3 +39,6 @@ FAILED_LOUDLY = sized(400, 50_000)
 
 REPORTS = sized(2_000, 10_000)
 """B59: reports of one task, and wishes for tasks that nobody has."""
+
+EVICTED_FROM = sized(120, 500)
+"""B55: queued tasks of which Redis evicts a part."""

@@ -29,7 +29,7 @@ SLOW = 20_000
 CANCEL_ALL = BulkRequest("cancel", BulkFilter(type=TYPE), limit=100_000)
 
 OFTEN = 0.01
-"""Of the rounds of a watchdog's duty, how many may have such a command on a machine that has other things to do as well."""
+"""Of all rounds, how many may have such a command on a machine that has other things to do as well."""
 
 
 @pytest.fixture

@@ -364,15 +364,20 @@ def test_a_damaged_ledger_is_found_before_the_first_write(redis: Redis, field: s
     assert {} == difference(before, snapshot(redis))
 
 
-@pytest.mark.parametrize("params", ["{", b"\xff"])
-def test_a_task_whose_values_cannot_be_read_fails_instead_of_going_round(redis: Redis, params: str | bytes) -> None:
-    """A claim that meets damaged params ends the attempt for good and says why."""
+@pytest.mark.parametrize("params", ["{", b"\xff", "", None])
+def test_a_task_whose_values_cannot_be_read_fails_instead_of_going_round(
+    redis: Redis, params: str | bytes | None
+) -> None:
+    """A claim that meets damaged params, or none at all, ends the attempt for good and says why."""
     stage = scene(redis)
     stage.store.submit(submission())
     stage.store.submit(submission("t2"))
-    redis.set(stage.keys.params("t1"), params)
+    redis.delete(stage.keys.params("t1"))
+    if params is not None:
+        redis.set(stage.keys.params("t1"), params)
     assert NothingToClaim("damaged") == stage.store.claim(wish("w1", "aa"))
     assert (State.FAILED, "invalid_params") == (stage.task["state"], stage.task["reason"])
+    assert "params" in [entry["message"] for _, entry in redis.xrange(stage.keys.history)][-1]
     assert "t2" == claimed(stage.store, wish("w1", "bb")).held.task_id
     assert [] == audit(redis, stage.keys, ["t1", "t2"])
 

@@ -31,14 +31,8 @@ CROWD = sized(20_000, 500_000)
 LISTED = sized(20_000, 200_000)
 """B64: stored tasks that are looked at, some of them damaged."""
 
-PAGED = sized(5_000, 200_000)
-"""B64: as many that are paged through from the first to the last."""
-
 FAILED_LOUDLY = sized(400, 50_000)
 """B59: tasks that fail with a message of a megabyte."""
-
-REPORTS = sized(2_000, 10_000)
-"""B59: reports of one task, and wishes for tasks that nobody has."""
 
 EVICTED_FROM = sized(120, 500)
 """B55: queued tasks of which Redis evicts a part."""

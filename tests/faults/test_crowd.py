@@ -8,7 +8,6 @@ from audit import audit
 from faults.crowds import fill
 from faults.holders import beating
 from faults.sizes import CROWD, PATIENCE
-from fleet import QUICK
 from ghostless.jobs.bulk import BulkFilter, BulkRequest
 from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.connection import connect
@@ -23,10 +22,13 @@ from scripts.seeding import TYPE, claimed, scene
 
 pytestmark = pytest.mark.timeout(PATIENCE)
 
+CLOCKS = {"GHOSTLESS_BEAT": "0.5", "GHOSTLESS_LEASE": "5", "GHOSTLESS_GRACE": "0.5"}
+"""A lease that ends within the test, and that this process can renew while it does everything else."""
+
 SLOW = 20_000
 """Microseconds that no single command may take."""
 
-CANCEL_ALL = BulkRequest("cancel", BulkFilter(type=TYPE), limit=100_000)
+CANCEL_ALL = BulkRequest("cancel", BulkFilter(type=TYPE, state=State.PENDING), limit=100_000)
 
 OFTEN = 0.01
 """Of all rounds, how many may have such a command on a machine that has other things to do as well."""
@@ -35,7 +37,7 @@ OFTEN = 0.01
 @pytest.fixture
 def client(redis: Redis, redis_server: RedisServer) -> Iterator[Client]:
     """The core beside very many tasks of one queue, of which one runs; commands that take long are noted."""
-    settings = Settings.from_environment({**QUICK, "GHOSTLESS_REDIS_URL": redis_server.url})
+    settings = Settings.from_environment({**CLOCKS, "GHOSTLESS_REDIS_URL": redis_server.url})
     fill(scene(redis, settings), CROWD)
     redis.config_set("slowlog-max-len", 10_000)
     redis.config_set("slowlog-log-slower-than", SLOW)
@@ -45,13 +47,13 @@ def client(redis: Redis, redis_server: RedisServer) -> Iterator[Client]:
 
 
 def assert_no_long_rounds(client: Client, act: Callable[[], object], until: Callable[[], bool]) -> None:
-    """Do a round of something until it is over; check that hardly a round had a command that took long."""
-    redis, slow = client.store.redis, list[int]()
+    """Do a round of something until it is over; check that hardly any had a command that took long."""
+    redis, rounds = client.store.redis, 0
+    redis.slowlog_reset()
     while not until():
-        redis.slowlog_reset()
         act()
-        slow.append(redis.slowlog_len())
-    assert sum(map(bool, slow)) <= max(1, OFTEN * len(slow)), (len(slow), redis.slowlog_get(3))
+        rounds += 1
+    assert redis.slowlog_len() <= max(1, OFTEN * rounds), (rounds, redis.slowlog_get(3))
 
 
 def slow_commands_of_the_doctor(client: Client) -> set[str]:
@@ -83,11 +85,10 @@ def slow_commands_of_a_page(client: Client, state: State) -> int:
 
 
 def test_what_is_done_to_all_is_bounded(client: Client) -> None:
-    """All tasks are audited, cancelled, listed, audited again, and purged, while one runs and keeps its lease."""
+    """All tasks are cancelled, listed, audited and purged, while one runs and keeps its lease."""
     store, redis = client.store, client.store.redis
     held = claimed(store).held
     with beating(client, [held]) as lost:
-        assert_audited_quickly(client)
         assert_listed_quickly(client, State.PENDING)
         while client.counts()[State.PENDING]:
             cancel = client.bulk.begin(CANCEL_ALL).bulk_id
@@ -99,5 +100,5 @@ def test_what_is_done_to_all_is_bounded(client: Client) -> None:
         assert_no_long_rounds(client, watchdog.sweep_all, until=lambda: not redis.exists(store.keys.retention))
     assert lost == []
     assert redis.hget(store.keys.ledger, "purged") == str(CROWD - 1)
-    assert redis.hget(store.keys.task(held.task_id), "attempt") == "1"
+    assert redis.hmget(store.keys.task(held.task_id), "state", "attempt") == [State.PROCESSING, "1"]
     assert [] == audit(redis, store.keys, [f"t{number}" for number in range(CROWD)])

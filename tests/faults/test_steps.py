@@ -8,6 +8,7 @@ import pytest
 from faults.step_chores import CHORES
 from faults.step_keepers import KEEPERS
 from faults.step_operations import OPERATIONS
+from faults.step_rest import REST
 from faults.steps import Operation, Walk
 from redis import Redis
 from redis_server import RedisServer
@@ -27,7 +28,7 @@ def walk(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.parametrize(
-    "operation", OPERATIONS + CHORES + KEEPERS, ids=lambda operation: operation.name.replace(" ", "-")
+    "operation", OPERATIONS + CHORES + KEEPERS + REST, ids=lambda operation: operation.name.replace(" ", "-")
 )
 def test_every_step(walk: Walk, redis: Redis, operation: Operation) -> None:
     """Killed or cut off before and after each of its commands, the operation leaves nothing that stays wrong."""

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 from audit import audit
-from faults.crowds import fill
+from faults.crowds import fill, nth
 from faults.holders import beating
 from faults.sizes import CROWD, PATIENCE
 from ghostless.jobs.bulk import BulkFilter, BulkRequest
@@ -101,4 +101,4 @@ def test_what_is_done_to_all_is_bounded(client: Client) -> None:
     assert lost == []
     assert redis.hget(store.keys.ledger, "purged") == str(CROWD - 1)
     assert redis.hmget(store.keys.task(held.task_id), "state", "attempt") == [State.PROCESSING, "1"]
-    assert [] == audit(redis, store.keys, [f"t{number}" for number in range(CROWD)])
+    assert [] == audit(redis, store.keys, map(nth, range(CROWD)))

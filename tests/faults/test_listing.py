@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from audit import audit
-from faults.crowds import fill
+from faults.crowds import fill, nth
 from faults.sizes import LISTED, PATIENCE
 from flask.testing import FlaskClient
 from ghostless.app import create_app
@@ -53,12 +53,13 @@ class Place:
         return time.perf_counter() - begun
 
 
+ONE = nth(500)
 EVERY_TASK = {"filter": {"type": TYPE}}
 PLACES = (
     *map(Place, ("/api/stats", "/api/queues", "/api/types", "/api/workers", "/api/schedules", "/metrics", "/api/bulk")),
     *map(Place, ("/api/tasks?limit=500", "/api/tasks?state=PENDING", f"/api/tasks?queue={QUEUE}")),
     *map(Place, (f"/api/tasks?type={TYPE}", "/api/tasks?type=nothing", "/api/tasks?owner=nobody")),
-    *map(Place, ("/api/tasks/t500", "/api/tasks/t500/explain", "/api/tasks/t500/history")),
+    *map(Place, (f"/api/tasks/{ONE}", f"/api/tasks/{ONE}/explain", f"/api/tasks/{ONE}/history")),
     *(Place(f"/api/tasks/bulk/{action}", EVERY_TASK | {"dry_run": True}) for action in ("cancel", "pause", "retry")),
     Place("/api/tasks/bulk/cancel", EVERY_TASK, {"Idempotency-Key": "once"}),
 )
@@ -91,7 +92,7 @@ def crowd(redis: Redis, number: int) -> Iterator[Scene]:
 def damaged(number: int) -> tuple[set[str], set[str]]:
     """Return which tasks have no record and which have params that are no JSON: among the oldest and the newest."""
     places = [*range(DAMAGED), *range(number - DAMAGED, number)]
-    return {f"t{place}" for place in places[::2]}, {f"t{place}" for place in places[1::2]}
+    return set(map(nth, places[::2])), set(map(nth, places[1::2]))
 
 
 @pytest.fixture
@@ -188,4 +189,4 @@ def assert_only_the_damage(crowd: Scene, number: int) -> None:
 @pytest.mark.parametrize("number", [2_000])
 def test_what_is_copied_is_whole(crowd: Scene, number: int) -> None:
     """The tasks of these tests are as if they had been submitted."""
-    assert [] == audit(crowd.redis, crowd.keys, [f"t{index}" for index in range(number)])
+    assert [] == audit(crowd.redis, crowd.keys, map(nth, range(number)))

@@ -132,11 +132,11 @@ BOTH = ("t1", "t2")
 
 REST = (
     Operation(stop_a_bulk_action, a_bulk_action, dict.fromkeys(BOTH, SUCCESS + CANCELLED)),
-    Operation(pause_all, before.two_waiting_tasks, dict.fromkeys(BOTH, PAUSED), repeats=True),
-    Operation(resume_all, two_paused_tasks, dict.fromkeys(BOTH, SUCCESS), repeats=True),
-    Operation(retry_all, before.a_failed_task, {"t1": SUCCESS}, repeats=True),
+    Operation(pause_all, before.two_waiting_tasks, dict.fromkeys(BOTH, PAUSED), repeats=True, is_costly=True),
+    Operation(resume_all, two_paused_tasks, dict.fromkeys(BOTH, SUCCESS), repeats=True, is_costly=True),
+    Operation(retry_all, before.a_failed_task, {"t1": SUCCESS}, repeats=True, is_costly=True),
     Operation(patrol, a_task_out_of_its_index, {"t1": SUCCESS}, repeats=True),
     Operation(give_a_plain_job_back, a_plain_job, {}, check=is_in_one_list),
-    Operation(publish_by_http, before.nothing, {}, repeats=True, check=is_known),
-    Operation(end_a_session, before.nothing, {}, repeats=True, check=is_ended),
+    Operation(publish_by_http, before.nothing, {}, repeats=True, check=is_known, is_costly=True),
+    Operation(end_a_session, before.nothing, {}, repeats=True, check=is_ended, is_costly=True),
 )

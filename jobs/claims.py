@@ -14,8 +14,7 @@ from .store import Store
 
 log = logging.getLogger("rq.worker.ghostless")
 
-MORE = NothingToClaim("more")
-ASK_AGAIN = (MORE, NothingToClaim("damaged"))
+ASK_AGAIN = (NothingToClaim("more"), NothingToClaim("damaged"))
 """Answers after which there may be a task all the same."""
 
 LONGEST_PAUSE = 2.0
@@ -57,7 +56,7 @@ class Claims:
             try:
                 reply = self.store.claim(claim)
                 self.answered_at = time.monotonic()
-                if reply != MORE:
+                if reply not in ASK_AGAIN:
                     return reply
                 continue
             except (RedisUnavailable, RedisFull) as error:

@@ -46,12 +46,12 @@ class Started:
     def claimed(self, asked_at: float) -> Claimed:
         """Return what the worker runs. Raises CorruptRecord when it cannot be run."""
         task = Task.from_fields(self.held.task_id, self.stored)
-        params = _read_json("params", self.params, {})
+        params = _read_json("params", self.params)
         return Claimed(self.held, task, params, self._saved(), asked_at, self._returned())
 
     def _saved(self) -> Any:
         try:
-            return _read_json("checkpoint", self.checkpoint, None)
+            return _read_json("checkpoint", self.checkpoint)
         except CorruptRecord as error:
             log.warning("task %s starts anew: %s", self.held.task_id, error)
             return None
@@ -62,13 +62,13 @@ class Started:
         if isinstance(self.results, int):
             return self.results
         found = zip(self.dependencies, self.results, strict=True)
-        return {task_id: _read_json(f"result of {task_id}", text, None) for task_id, text in found if text is not None}
+        return {task_id: _read_json(f"result of {task_id}", text) for task_id, text in found if text is not None}
 
 
-def _read_json(what: str, text: Text, default: Any) -> Any:
+def _read_json(what: str, text: Text) -> Any:
     if isinstance(text, RedisError):
         raise translate(text)
     try:
-        return json.loads(text) if text else default
+        return None if text is None else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CorruptRecord(f"{what}: {error}") from error

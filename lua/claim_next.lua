@@ -20,10 +20,9 @@ local function results_of(ids)
   return size > RESULTS_LIMIT and size or redis.call("MGET", unpack(names))
 end
 
--- The params as the handler gets them; those of everybody's eyes would be wrong ones.
+-- The params as the handler gets them; none, or those of everybody's eyes, would be wrong ones.
 local function params_of(task)
-  if not task.secrets then return value_of(key.params .. task.id) end
-  local name = key.secrets .. task.id
+  local name = (task.secrets and key.secrets or key.params) .. task.id
   return value_of(name) or damaged(name, "string", "none")
 end
 

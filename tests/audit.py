@@ -135,7 +135,7 @@ class _Picture:
     without_ttl: set[str] = field(default_factory=set)
     tasks: dict[str, Fields] = field(default_factory=dict)
     scores: dict[str, dict[str, float]] = field(default_factory=dict)  # zset -> member -> score
-    tickets: dict[str, list[str]] = field(default_factory=dict)  # queue -> ids
+    tickets: dict[str, Counter[str]] = field(default_factory=dict)  # queue -> ids, each with how often
     jobs: dict[str, Fields] = field(default_factory=dict)  # id -> rq job
     parked_types: dict[str, set[str]] = field(default_factory=dict)  # queue -> types
     listed_places: dict[str, set[str]] = field(default_factory=dict)  # "" -> every "queue:type"
@@ -165,7 +165,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
     families = {
         keys.task(""): ("hash", picture.tasks, redis.hgetall),
         keys.rq_job(""): ("hash", picture.jobs, redis.hgetall),
-        keys.rq_queue(""): ("list", picture.tickets, lambda key: redis.lrange(key, 0, -1)),
+        keys.rq_queue(""): ("list", picture.tickets, lambda key: Counter(redis.lrange(key, 0, -1))),
         keys.parked_types(""): ("set", picture.parked_types, redis.smembers),
         keys.listed_places: ("set", picture.listed_places, redis.smembers),
         keys.unmet(""): ("set", picture.unmet, redis.smembers),
@@ -175,8 +175,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         keys.bulk(""): ("hash", picture.bulks, redis.hgetall),
     }
     singles = {keys.history: "stream", keys.ledger: "hash", keys.quarantine: "hash"}
-    for key in sorted(set(redis.scan_iter(count=1000))):
-        kind, left = str(redis.type(key)), redis.pttl(key)
+    for key, kind, left in _keys_of(redis):
         if left == -2 or RQ_NOTE in key:  # gone since it was listed, or rq's own
             continue
         picture.types[key] = kind
@@ -201,6 +200,18 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
         picture.running = redis.lrange(keys.bulks_running, 0, -1)
     _look_at_deliveries(picture, redis, keys)
     return picture
+
+
+def _keys_of(redis: Redis) -> Iterator[tuple[str, str, int]]:
+    """Yield each key with its type and its time to live in ms."""
+    names = sorted(set(redis.scan_iter(count=1000)))
+    for first in range(0, len(names), 100):
+        some = names[first : first + 100]
+        with redis.pipeline(transaction=False) as pipeline:
+            for key in some:
+                pipeline.type(key).pttl(key)
+            told = pipeline.execute()
+        yield from zip(some, map(str, told[::2]), told[1::2], strict=True)
 
 
 def _look_at_deliveries(picture: _Picture, redis: Redis, keys: Keys) -> None:
@@ -261,7 +272,7 @@ def _placed(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterat
 def _ticketed(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iterator[str]:
     state = State(task["state"])
     has_ticket = state is State.PENDING and "parked_at" not in task
-    counted = {queue: ids.count(task_id) for queue, ids in picture.tickets.items() if task_id in ids}
+    counted = {queue: ids[task_id] for queue, ids in picture.tickets.items() if task_id in ids}
     if counted != ({task["queue"]: 1} if has_ticket else {}):
         yield f"b: {task_id} is {state} and has the tickets {counted}"
     job = picture.jobs.get(task_id, {})

@@ -132,8 +132,10 @@ def assert_new_horse(fleet: Fleet, old: int) -> None:
 
 
 def test_cancel_after_cut_connections(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
-    """Connections cut five times in three seconds cost nothing, and a cancel is heard all the same."""
+    """Connections cut five times in three seconds cost nothing, a cancel is heard, and the worker listens again."""
     serving()
+    listening = client.store.redis.pubsub_numsub("rq:pubsub:w0")
+    assert listening == [("rq:pubsub:w0", 1)]
     task_id = client.submit("life.steps", {"trace": str(trace), "count": 10_000}).task_id
     running(trace, 2)
     for _ in range(5):
@@ -143,6 +145,7 @@ def test_cancel_after_cut_connections(serving: Callable[..., None], client: Clie
         time.sleep(0.5)  # the fault itself
     client.cancel(task_id)
     assert ended(client, task_id, "CANCELLED").attempt == 1
+    eventually(lambda: expect(client.store.redis.pubsub_numsub("rq:pubsub:w0") == listening))
     assert_clean(client, fleet, task_id)
 
 

@@ -104,11 +104,17 @@ def test_what_a_handler_started_ends_with_it(halting: Callable[..., None], clien
     told = re.search(r"after (\d+\.\d) s", entry_of(client, ids["native"], "STOPPED").message)
     assert told
     assert 0.5 <= float(told[1]) < 0.5 + 1, "by the worker's own count, in seconds"
+    late = client.submit("test.children", timeout=1).task_id
+    _, *started = logged_pids(client, late)
+    eventually(lambda: expect(client.get(late).timeouts == 1))
+    assert_gone(*started)
+    client.cancel(late)
+    ended(client, late, "CANCELLED")
     following = client.submit("test.echo", {"value": 7}).task_id
     assert ended(client, following, "SUCCESS").result == 7
     family = psutil.Process(fleet.processes[1].pid).children(recursive=True)
     assert [process for process in family if process.status() == psutil.STATUS_ZOMBIE] == []
-    assert_clean(client, fleet, returned, *ids.values(), following)
+    assert_clean(client, fleet, returned, *ids.values(), late, following)
 
 
 def test_the_history_says_how_a_handler_stopped(halting: Callable[..., None], client: Client, fleet: Fleet) -> None:

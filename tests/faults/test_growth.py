@@ -1,6 +1,8 @@
 """Things that only grow: texts are capped, and what is over leaves nothing but a small trace for a while (B59)."""
 
+import pytest
 from audit import audit
+from faults.sizes import FAILED_LOUDLY, PATIENCE
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import TaskNotFound
 from ghostless.jobs.failure import describe_error
@@ -11,8 +13,12 @@ from redis import Redis
 from scripts.seeding import BY_WORKER, ID, Scene, claimed, finish, put, scene, submission, wish
 from scripts.snapshot import snapshot
 
+pytestmark = pytest.mark.timeout(PATIENCE)
+
 BRIEF = Policy(max_retries=0, retention=1)
-EACH, ROUNDS = 100, 4
+EACH = 100
+ROUNDS = FAILED_LOUDLY // EACH
+REPORTS, WISHES = 10_000, 10_000
 TRACE = 400
 """Bytes that a purged task may cost while its id stays taken: a tombstone, and Redis' own for its key."""
 
@@ -55,8 +61,8 @@ def test_a_chatty_task_keeps_its_whole_history(redis: Redis) -> None:
     stage = scene(redis)
     put(stage, State.PROCESSING)
     before, history = memory(redis), stage.history
-    for number in range(1, 2001):
-        stage.store.progress(stage.held, number / 2000, f"step {number}")
+    for number in range(1, REPORTS + 1):
+        stage.store.progress(stage.held, number / REPORTS, f"step {number}")
         if number % 20 == 0:
             stage.store.log(stage.held, [f"line {number} {line}" for line in range(20)])
     assert memory(redis) - before < 200_000
@@ -67,9 +73,9 @@ def test_a_chatty_task_keeps_its_whole_history(redis: Redis) -> None:
 
 
 def test_wishes_for_unknown_tasks_leave_no_trace(redis: Redis, settings: Settings) -> None:
-    """A thousand cancels of ids that nobody has write nothing."""
+    """Ten thousand cancels of ids that nobody has write nothing."""
     client, before = Client(settings, redis), snapshot(redis)
-    for number in range(1000):
+    for number in range(WISHES):
         try:
             client.cancel(f"nobody{number}")
         except TaskNotFound:

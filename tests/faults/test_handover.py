@@ -4,19 +4,33 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from acceptance.conftest import assert_clean, ended, publish, rq_worker, running, story
+from faults.sizes import CANCELS
 from fleet import Fleet
+from ghostless.app import create_app
 from ghostless.jobs.client import Client
-from helpers import eventually
+from ghostless.statemachine import FINAL
+from helpers import eventually, expect
 
 pytestmark = pytest.mark.slow
 
 Process = subprocess.Popen[bytes]
-SEED = 11
+Story = tuple[str, ...]
+SEED, AT_A_TIME = 11, 3
+
+TRUE_ANSWERS: dict[Story, set[tuple[int, str]]] = {
+    ("SUBMIT", "CANCEL"): {(200, "CANCELLED")},
+    ("SUBMIT", "START", "CANCEL", "STOPPED"): {(202, "CANCELLING"), (200, "CANCELLED")},
+    ("SUBMIT", "START", "CANCEL", "COMPLETE"): {(202, "CANCELLING"), (200, "CANCELLED")},
+    ("SUBMIT", "START", "COMPLETE"): {(200, "SUCCESS")},
+}
+"""What may be answered to who cancels a task, by what became of it. An answer tells the state that it is in by then."""
 
 ONE, THREE, STOCK = ("one",), ("two", "three", "four"), ("five", "six", "seven")
 """The queues of a worker that has one, of one that has three, and of rq's own worker, which pops from three."""
@@ -83,19 +97,52 @@ def test_cancelled_between_submit_and_start(client: Client, fleet: Fleet, trace:
     assert_clean(client, fleet, *cancelled, *following)
 
 
+def cancelled(
+    client: Client, trace: Path, seconds: float, moments: Sequence[float], *, with_dependents: bool = False
+) -> dict[str, tuple[int, str]]:
+    """Submit a task that takes so long for each moment, and cancel it then over HTTP; return what was answered.
+
+    A few at a time, so that most of them find a worker that is idle.
+    """
+    web, params = create_app(client=client), {"trace": str(trace), "seconds": seconds}
+
+    def cancel_one(moment: float) -> tuple[str, tuple[int, str]]:
+        task_id = client.submit("life.span", params).task_id
+        begun = time.monotonic()
+        if with_dependents:
+            client.submit("life.once", {"trace": f"{trace}-next"}, id=f"{task_id}-next", depends_on=[task_id])
+        time.sleep(max(0.0, begun + moment - time.monotonic()))  # the race itself
+        answer = web.test_client().post(f"/api/tasks/{task_id}/cancel")
+        return task_id, (answer.status_code, answer.get_json()["state"])
+
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        return dict(pool.map(cancel_one, moments))
+
+
+def told_stories(client: Client, number: int) -> dict[str, Story]:
+    """Return the events of each of so many tasks, once all have ended."""
+    eventually(lambda: expect(sum(client.counts()[state] for state in FINAL) == number), seconds=30)
+    told: dict[str, Story] = defaultdict(tuple)
+    for _, entry in client.store.redis.xrange(client.store.keys.history):
+        told[entry["task"]] += (entry["event"],)
+    return told
+
+
 def test_cancelled_at_any_moment(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
-    """From just submitted to just ended: there is one final state, and the person was told the truth."""
-    serving(workers=2)
-    moments = random.Random(SEED)
-    outcomes: dict[str, str] = {}
-    for _ in range(80):
-        task_id = client.submit("life.span", {"trace": str(trace), "seconds": 0.01}).task_id
-        time.sleep(moments.uniform(0, 0.03))  # the race itself
-        outcomes[task_id] = client.cancel(task_id).state
-    for task_id, told in outcomes.items():
-        task = ended(client, task_id, "SUCCESS", "CANCELLED")
-        assert task.state == ("SUCCESS" if told == "SUCCESS" else "CANCELLED"), told
-    ran = {line.split()[0] for line in running(trace)}
-    assert ran <= {task_id for task_id in outcomes if "START" in story(client, task_id)}
-    assert {"SUCCESS"} < set(outcomes.values()), "the race was won by either side"
-    assert_clean(client, fleet, *outcomes)
+    """It never ran, was stopped, or had ended; the person was told which, and only SUCCESS releases a dependent.
+
+    First from just submitted to just ended, then from 20 ms before the end to 20 ms after it, with a dependent each.
+    """
+    serving(workers=AT_A_TIME)
+    chance = random.Random(SEED)
+    early = cancelled(client, trace, 0.01, [chance.uniform(0, 0.03) for _ in range(CANCELS)])
+    late = cancelled(client, trace, 0.02, [chance.uniform(0, 0.04) for _ in range(CANCELS)], with_dependents=True)
+    answers, told = early | late, told_stories(client, 3 * CANCELS)
+    assert {told[task_id] for task_id in early} == TRUE_ANSWERS.keys(), "the race was won by either side"
+    assert [told[task_id] for task_id, answer in answers.items() if answer not in TRUE_ANSWERS[told[task_id]]] == []
+    assert {line.split()[0] for line in running(trace)} <= {task_id for task_id in answers if "START" in told[task_id]}
+    released = {task_id for task_id in late if told[task_id] == ("SUBMIT", "START", "COMPLETE")}
+    assert 0 < len(released) < len(late)
+    assert sorted(running(Path(f"{trace}-next"))) == sorted(f"{task_id}-next" for task_id in released)
+    assert {told[f"{task_id}-next"] for task_id in late.keys() - released} == {("SUBMIT", "CANCEL")}
+    assert_clean(client, fleet, *told)

@@ -1,15 +1,18 @@
 """Slow, deaf or frozen is not dead, and what is to be dead is, before anybody else starts (B13, B22, B23)."""
 
+import math
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from acceptance.conftest import assert_clean, assert_in_turn, begun, ended, owner, running
-from fleet import Fleet, horse_of
+from fleet import QUICK, Fleet, horse_of
 from ghostless.jobs.client import Client
 
 pytestmark = pytest.mark.slow
+
+THREE_LEASES = math.ceil(3 * float(QUICK["GHOSTLESS_LEASE"]))
 
 
 def test_slow_deaf_and_frozen_handlers(
@@ -19,7 +22,7 @@ def test_slow_deaf_and_frozen_handlers(
     A signal for the horse alone ends nothing, and Ctrl-C hands the task back."""
     serving(workers=3)
     timed, interrupted = tmp_path / "timed", tmp_path / "interrupted"
-    native = client.submit("life.hold_the_interpreter", {"seconds": 4}).task_id
+    native = client.submit("life.hold_the_interpreter", {"seconds": THREE_LEASES}).task_id
     late = client.submit("life.until", {"trace": str(timed), "end": str(end)}, timeout=1).task_id
     handed = client.submit("life.until", {"trace": str(interrupted), "end": str(end)}).task_id
     running(timed)

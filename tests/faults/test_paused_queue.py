@@ -1,11 +1,12 @@
 """A paused queue: whatever happens meanwhile, nothing of it starts, and nothing of it is stranded (B36)."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from acceptance.conftest import assert_clean, begun, ended, owner, running
-from fleet import Fleet
+from fleet import QUICK, Fleet
 from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.recurrence import Recurrence
 from ghostless.jobs.schedules import Schedule
@@ -13,6 +14,8 @@ from helpers import eventually
 from redis_server import RedisServer
 
 pytestmark = pytest.mark.slow
+
+LEASE = float(QUICK["GHOSTLESS_LEASE"])
 
 
 def test_nothing_starts_and_nothing_is_stranded(
@@ -27,6 +30,7 @@ def test_nothing_starts_and_nothing_is_stranded(
     for trace in (kept, lost):
         running(trace)
     client.resume_queue("default")  # which was never paused
+    paused_at = time.monotonic()
     for _ in range(2):  # to be resumed once
         client.pause_queue("default")
     due = client.submit("life.once", {"trace": str(waiting)}, delay=0.3).task_id
@@ -46,6 +50,7 @@ def test_nothing_starts_and_nothing_is_stranded(
     fleet.watchdog()
     fleet.worker("default", name="newcomer", tasks="lifecycle")
     eventually(lambda: assert_member(client, "newcomer"), seconds=20)
+    time.sleep(max(0.0, paused_at + 3 * LEASE - time.monotonic()))  # the fault itself
     assert client.queues()["default"] == "paused"
     assert not waiting.exists()
     client.schedules.remove("often")

@@ -8,6 +8,7 @@ import pytest
 from faults.step_chores import CHORES
 from faults.step_keepers import KEEPERS
 from faults.step_operations import OPERATIONS
+from faults.step_rest import REST
 from faults.steps import Operation, Walk
 from redis import Redis
 from redis_server import RedisServer
@@ -21,11 +22,13 @@ def walk(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
         walks_all = "GHOSTLESS_EVERY_STEP" in os.environ
-        yield Walk(redis_server.port, tmp_path_factory.mktemp("steps"), walks_all=walks_all)
+        walk = Walk(redis_server.port, tmp_path_factory.mktemp("steps"), walks_all=walks_all)
+        yield walk
+        print(f"{walk.steps} deaths and cuts")
 
 
 @pytest.mark.parametrize(
-    "operation", OPERATIONS + CHORES + KEEPERS, ids=lambda operation: operation.name.replace(" ", "-")
+    "operation", OPERATIONS + CHORES + KEEPERS + REST, ids=lambda operation: operation.name.replace(" ", "-")
 )
 def test_every_step(walk: Walk, redis: Redis, operation: Operation) -> None:
     """Killed or cut off before and after each of its commands, the operation leaves nothing that stays wrong."""

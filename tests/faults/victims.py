@@ -32,7 +32,9 @@ class Nursery:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["faults.step_chores", "faults.step_keepers", "faults.step_operations"])
+        self._context.set_forkserver_preload(
+            [f"faults.step_{part}" for part in ("chores", "keepers", "operations", "rest")]
+        )
         self._one_at_a_time = threading.Lock()
 
     def start(self, act: Act, world: World) -> "Victim":

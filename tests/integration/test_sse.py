@@ -29,6 +29,8 @@ from web_tools import (
     until,
 )
 
+CLIENTS = 200
+
 
 def of(task_id: str) -> str:
     return f"/api/tasks/{task_id}/events"
@@ -147,11 +149,11 @@ def test_a_quiet_stream_shows_signs_of_life(served: Served, client: Client, monk
 # Who comes when
 
 
-def test_fifty_clients_of_tasks_that_live_a_moment_all_see_the_end(
+def test_two_hundred_clients_of_tasks_that_live_a_moment_all_see_the_end(
     served: Served, client: Client, store: Store
 ) -> None:
     """Whether a client comes before, amid or after a life of some 50 ms: it sees the whole of it, and the end."""
-    ids = [submitted(client, queue=f"q{number}") for number in range(50)]
+    ids = [submitted(client, queue=f"q{number}") for number in range(CLIENTS)]
 
     def live(number: int) -> None:
         hand = Hand(store, f"w{number}")
@@ -161,8 +163,8 @@ def test_fifty_clients_of_tasks_that_live_a_moment_all_see_the_end(
         with EventStream(served.url + of(task_id)) as stream:
             return list(stream)
 
-    with ThreadPoolExecutor(100) as pool:
-        lives = pool.map(live, range(50))
+    with ThreadPoolExecutor(2 * CLIENTS) as pool:
+        lives = pool.map(live, range(CLIENTS))
         told = list(pool.map(follow, ids))
         list(lives)
     for task_id, messages in zip(ids, told, strict=True):

@@ -1,20 +1,17 @@
 """Tasks that wait for tasks: what each end means for those that wait, at once, and what is left for later."""
 
-import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
 from audit import audit
-from ghostless.jobs.client import Client
 from ghostless.jobs.messages import Swept
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.lua import BATCH
-from ghostless.statemachine import Event, Policy, Reason, State
+from ghostless.statemachine import Event, Reason, State
 from redis import Redis
 from redis_server import RedisServer
 from scripts.seeding import (
@@ -594,29 +591,3 @@ def test_ends_are_told_at_a_full_redis(redis: Redis, event: Event) -> None:
         stage.store.recheck("watchdog")
     assert {State.PENDING if event is Event.COMPLETE else State.CANCELLED} == {state_of(stage, one) for one in ids}
     assert [] == audit(redis, stage.keys, [ID, *ids])
-
-
-def test_a_dependency_that_ends_while_others_are_submitted(redis: Redis, redis_server: RedisServer) -> None:
-    """Whichever comes first, the submit or the end: nobody is forgotten, a few hundred times in all orders (B43)."""
-    stage = scene(redis)
-    settings = Settings(redis_url=redis_server.url)
-    rounds = 150
-    ids = [f"p{number:03}" for number in range(rounds)]
-    stage.store.submit_many([submission(task_id, policy=Policy()) for task_id in ids])
-    chance = random.Random(7)
-    pauses = [chance.uniform(0, 0.003) for _ in ids]
-    runner = threading.Thread(target=_run_all, args=(Client(settings).store, rounds))
-    runner.start()
-    for task_id, pause in zip(ids, pauses, strict=True):
-        time.sleep(pause)
-        wait_for(stage, f"c{task_id}", task_id, queue="q2")
-    runner.join()
-    assert {State.PENDING} == {state_of(stage, f"c{task_id}") for task_id in ids}
-    assert [] == audit(redis, stage.keys, [*ids, *(f"c{task_id}" for task_id in ids)])
-
-
-def _run_all(store: Store, number: int) -> None:
-    for index in range(number):
-        run = Scene(store.redis, store, claimed(store, wish("w1", f"{index:04x}")).held)  # type: ignore[arg-type]
-        time.sleep(0.001)
-        finish(run, Event.COMPLETE)

@@ -12,16 +12,20 @@ from ghostless.lua import BATCH
 from ghostless.statemachine import FINAL, STORED, Event, Policy, State
 from redis import Redis
 from scripts.seeding import (
+    ALL,
     ID,
     QUEUE,
+    Carrier,
     Scene,
     archived,
     claimed,
     finish,
+    fire,
     make_due,
     make_outdated,
     put,
     scene,
+    set_up,
     submission,
     wish,
 )
@@ -76,6 +80,20 @@ def test_live_tasks_and_their_values_have_no_time_to_live(redis: Redis) -> None:
         put(stage, state, replace(Policy(), retention=60_000), metadata_json="{}")
         assert [] == [
             key for key in redis.scan_iter() if redis.pttl(key) > 0 and not key.startswith(expiring(stage.keys))
+        ]
+
+
+@pytest.mark.parametrize("carrier", ALL, ids=lambda carrier: carrier.verb)
+def test_no_call_gives_a_live_task_a_time_to_live(redis: Redis, carrier: Carrier) -> None:
+    """Nor does whatever is done to one, a report say, set what it keeps to expire (B26)."""
+    stage = scene(redis)
+    set_up(stage, carrier)
+    fire(stage, carrier)
+    if stage.task.get("state", State.SUCCESS) not in FINAL:
+        assert [] == [
+            key
+            for key in redis.scan_iter()
+            if ID in key and redis.pttl(key) > 0 and not key.startswith(expiring(stage.keys))
         ]
 
 

@@ -37,3 +37,11 @@ def test_where_there_may_be_a_task_it_is_asked_again(
     """What was passed over or damaged says nothing of what lies behind it."""
     claims.keep(told)
     assert ASKED == claims.take(wish)
+
+
+@pytest.mark.parametrize("told", [NothingToClaim("more"), NothingToClaim("damaged")])
+def test_a_claim_goes_on_behind_what_it_passed_over(wish: Callable[[], Claim], told: ClaimReply) -> None:
+    """No worker waits for a hint in front of a task that stands behind damaged ones."""
+    answers = iter([told, told, ASKED])
+    store = SimpleNamespace(claim=lambda claim: next(answers))
+    assert ASKED == Claims(store, "worker:w", give_up=lambda: False).take(wish)  # type: ignore[arg-type]

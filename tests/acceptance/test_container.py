@@ -106,8 +106,10 @@ def test_redis_keeps_everything(composition: dict[str, Any]) -> None:
 
 
 def test_the_web_is_reached_from_this_machine_only(composition: dict[str, Any]) -> None:
-    """It asks nobody who he is, so no other address is published; and it tells whether it is ready."""
+    """It starts before there is a token and asks nobody who he is, so no other address is published; and it tells
+    whether it is ready."""
     web = composition["services"]["web"]
+    assert "--allow-anonymous" in web["command"]
     assert all(port.startswith("127.0.0.1:") for port in web["ports"])
     assert "/readyz" in " ".join(web["healthcheck"]["test"])
 

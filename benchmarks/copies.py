@@ -14,8 +14,8 @@ LATER = 100 * AN_HOUR
 """When what waits for its time is due."""
 POLICY = Policy(retention=1_000 * AN_HOUR)
 TYPES = ("bench.noop", "bench.other")
-OWNER, QUEUE = "often", "bench"
-"""Who owns one task in ten; where those wait that wait for a worker."""
+OWNER, QUEUE, ENDED = "often", "bench", "ended"
+"""Who owns one task in ten; where those wait that wait for a worker; of which queue those are that ended."""
 
 TOGETHER = 1_000
 """Tasks that one call copies."""
@@ -147,8 +147,8 @@ class Crowd:
         return task_id
 
     def _ended(self, task_id: str, owner: str, kind: str) -> str:
-        self.store.submit(submission(task_id, owner, kind, "ended"))
-        hand = Hand(self.store, "ended")
+        self.store.submit(submission(task_id, owner, kind, ENDED))
+        hand = Hand(self.store, ENDED)
         hand.claim()
         hand.finish()
         return task_id

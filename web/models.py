@@ -225,11 +225,11 @@ class StreamTokenBody(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"owner": "ann", "ttl": 600}]})
 
-    task: Annotated[list[Id], Field(max_length=TASKS_LIMIT)] = []
-    owner: Owner | None = None
-    type: Name | None = None
-    queue: Name | None = None
-    ttl: Annotated[int, Field(ge=10, le=3600)] = 600
+    task: Annotated[list[Id], Field(max_length=TASKS_LIMIT, description="only these tasks")] = []
+    owner: Annotated[Owner | None, _said("only this owner's tasks")] = None
+    type: Annotated[Name | None, _said("only tasks of this type")] = None
+    queue: Annotated[Name | None, _said("only tasks of this queue")] = None
+    ttl: Annotated[int, Field(ge=10, le=3600, description="its life, seconds")] = 600
 
 
 class SessionBody(Body):
@@ -237,7 +237,7 @@ class SessionBody(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"token": f"{PREFIX}0123456789ab_{'A' * 43}"}]})
 
-    token: Annotated[str, Field(max_length=200)]
+    token: Annotated[str, Field(max_length=200, description="as `ghostless tokens add` printed it")]
 
 
 class NextQuery(Query):

@@ -6,8 +6,7 @@ from pydantic import ConfigDict, Field
 
 from ..jobs.bulk import IDS_MOST, LIMIT, USUAL_LIMIT, BulkFilter, BulkRequest
 from ..jobs.listing import PAGE_LIMIT
-from ..statemachine import State
-from .models import ActionBody, Body, GivenTime, Id, Name, Owner, Query
+from .models import ActionBody, Body, GivenTime, Id, Name, Owner, Query, StoredState
 
 
 class BulkFilterBody(Body):
@@ -17,9 +16,7 @@ class BulkFilterBody(Body):
     with a zone.
     """
 
-    state: Annotated[
-        Annotated[State, Field(strict=False)] | None, Field(description="in this state when their turn comes")
-    ] = None
+    state: Annotated[StoredState | None, Field(description="in this state when their turn comes")] = None
     type: Annotated[Name | None, Field(description="of this type")] = None
     queue: Annotated[Name | None, Field(description="of this queue")] = None
     owner: Annotated[Owner | None, Field(description="of this owner")] = None

@@ -160,10 +160,10 @@ class NoBody(Body):
     """Nothing, or an empty object."""
 
 
-def _stored(state: State) -> State:
-    if state not in STORED:
-        raise ValueError("no task is ever found in this state")
-    return state
+def _stored(value: object) -> State:
+    if value not in STORED:
+        raise ValueError(f"expected one of {', '.join(STORED)}")
+    return State(str(value))
 
 
 def _owner(value: str) -> str:
@@ -176,7 +176,7 @@ Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Owner = Annotated[str, AfterValidator(_owner), _said(OWNER_SAID, minLength=1, maxLength=OWNER_LIMIT)]
 StoredState = Annotated[
-    State, AfterValidator(_stored), WithJsonSchema({"type": "string", "enum": [str(state) for state in STORED]})
+    State, BeforeValidator(_stored), WithJsonSchema({"type": "string", "enum": [str(state) for state in STORED]})
 ]
 
 

@@ -16,7 +16,7 @@ LATER = 100 * AN_HOUR
 POLICY = Policy(retention=1_000 * AN_HOUR)
 TYPES = ("bench.noop", "bench.other")
 OWNER, QUEUE, ENDED = "often", "bench", "ended"
-"""Who owns one task in ten; where those wait that wait for a worker."""
+"""Who owns one task in ten; where those wait that wait for a worker; of which queue those are that ended."""
 
 TOGETHER = 1_000
 """Tasks that one call copies."""

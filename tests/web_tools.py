@@ -304,9 +304,9 @@ class EventStream:
         return found
 
 
-def opened(url: str, last_event_id: str | None = None) -> EventStream:
+def opened(url: str, last_event_id: str | None = None, headers: Mapping[str, str] | None = None) -> EventStream:
     """Return a stream whose first block was read: its listener is registered."""
-    stream = EventStream(url, last_event_id)
+    stream = EventStream(url, last_event_id, headers=headers)
     assert 200 == stream.status, stream.response.read()
     while not stream.ids:
         line = stream.response.readline().decode()

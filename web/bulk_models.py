@@ -6,8 +6,7 @@ from pydantic import ConfigDict, Field
 
 from ..jobs.bulk import IDS_MOST, LIMIT, USUAL_LIMIT, BulkFilter, BulkRequest
 from ..jobs.listing import PAGE_LIMIT
-from ..statemachine import State
-from .models import ActionBody, Body, GivenTime, Id, Name, Owner, Query
+from .models import ActionBody, Body, GivenTime, Id, Name, Owner, Query, StoredState
 
 
 class BulkFilterBody(Body):
@@ -17,14 +16,14 @@ class BulkFilterBody(Body):
     with a zone.
     """
 
-    state: Annotated[State, Field(strict=False)] | None = None
-    type: Name | None = None
-    queue: Name | None = None
-    owner: Owner | None = None
-    after: GivenTime = None
-    before: GivenTime = None
-    ids: Annotated[list[Id], Field(max_length=IDS_MOST)] = []
-    all: bool = False
+    state: Annotated[StoredState | None, Field(description="in this state when their turn comes")] = None
+    type: Annotated[Name | None, Field(description="of this type")] = None
+    queue: Annotated[Name | None, Field(description="of this queue")] = None
+    owner: Annotated[Owner | None, Field(description="of this owner")] = None
+    after: Annotated[GivenTime, Field(description="that entered their state then or later")] = None
+    before: Annotated[GivenTime, Field(description="that entered their state then or earlier")] = None
+    ids: Annotated[list[Id], Field(max_length=IDS_MOST, description="these tasks")] = []
+    all: Annotated[bool, Field(description="every task that the action may move")] = False
 
 
 class BulkBody(ActionBody):
@@ -39,9 +38,9 @@ class BulkBody(ActionBody):
         }
     )
 
-    filter: BulkFilterBody
-    limit: Annotated[int, Field(ge=1, le=LIMIT.most)] = USUAL_LIMIT
-    dry_run: bool = False
+    filter: Annotated[BulkFilterBody, Field(description="which tasks")]
+    limit: Annotated[int, Field(ge=1, le=LIMIT.most, description="tasks that are moved at most")] = USUAL_LIMIT
+    dry_run: Annotated[bool, Field(description="only count and name some of them; nothing is changed")] = False
 
     def request(self, action: str, idempotency_key: str | None, bound_to: str | None) -> BulkRequest:
         """Return the wish as the core takes it."""

@@ -12,8 +12,6 @@ BODY_LIMIT = 2 * 1024 * 1024
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 
-_OWN_PAGES = frozenset({"same-origin", "none"})
-
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -45,14 +43,15 @@ def refuse_other_hosts() -> None:
 def refuse_strangers() -> None:
     """Let a browser change something only for pages of this origin; other programs send none of these headers.
 
-    A token in a header is no cookie that a browser sends by itself, nor can another site's page set one unasked.
+    No browser sends a token in a header by itself, and no page of another site can make it: it would ask first
+    (CORS), and nobody here says yes. So who does send one is no such page, whatever he says of himself.
     """
     if request.method in READING or request.headers.get("Authorization", "").lower().startswith("bearer "):
         return
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     # Browsers leave Sec-Fetch-Site out on plain HTTP beyond localhost; there the Origin must do.
     here = f"{request.scheme}://{request.host}"
-    own = site in _OWN_PAGES if site is not None else origin in (None, here)
+    own = site == "same-origin" if site is not None else origin in (None, here)
     if not own:
         raise Refusal(Kind.CROSS_SITE, "A page of another site cannot change anything here.")
 

@@ -21,6 +21,11 @@ def _is_local_name(name: str) -> bool:
     return name == "localhost" or name.endswith(".localhost") or is_loopback(name)
 
 
+def serves_only_here(address: str) -> bool:
+    """Tell whether who listens on this address is reached from this machine only."""
+    return address == "localhost" or is_loopback(address)
+
+
 def is_loopback(address: str) -> bool:
     """Tell whether this is an IP address that leads to this machine only."""
     try:

@@ -160,10 +160,10 @@ class NoBody(Body):
     """Nothing, or an empty object."""
 
 
-def _stored(state: State) -> State:
-    if state not in STORED:
-        raise ValueError("no task is ever found in this state")
-    return state
+def _stored(value: object) -> State:
+    if value not in STORED:
+        raise ValueError(f"expected one of {', '.join(STORED)}")
+    return State(str(value))
 
 
 def _owner(value: str) -> str:
@@ -176,7 +176,7 @@ Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Owner = Annotated[str, AfterValidator(_owner), _said(OWNER_SAID, minLength=1, maxLength=OWNER_LIMIT)]
 StoredState = Annotated[
-    State, AfterValidator(_stored), WithJsonSchema({"type": "string", "enum": [str(state) for state in STORED]})
+    State, BeforeValidator(_stored), WithJsonSchema({"type": "string", "enum": [str(state) for state in STORED]})
 ]
 
 
@@ -225,11 +225,11 @@ class StreamTokenBody(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"owner": "ann", "ttl": 600}]})
 
-    task: Annotated[list[Id], Field(max_length=TASKS_LIMIT)] = []
-    owner: Owner | None = None
-    type: Name | None = None
-    queue: Name | None = None
-    ttl: Annotated[int, Field(ge=10, le=3600)] = 600
+    task: Annotated[list[Id], Field(max_length=TASKS_LIMIT, description="only these tasks")] = []
+    owner: Annotated[Owner | None, _said("only this owner's tasks")] = None
+    type: Annotated[Name | None, _said("only tasks of this type")] = None
+    queue: Annotated[Name | None, _said("only tasks of this queue")] = None
+    ttl: Annotated[int, Field(ge=10, le=3600, description="its life, seconds")] = 600
 
 
 class SessionBody(Body):
@@ -237,7 +237,7 @@ class SessionBody(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"token": f"{PREFIX}0123456789ab_{'A' * 43}"}]})
 
-    token: Annotated[str, Field(max_length=200)]
+    token: Annotated[str, Field(max_length=200, description="as `ghostless tokens add` printed it")]
 
 
 class NextQuery(Query):

@@ -56,7 +56,7 @@ def types() -> ResponseReturnValue:
 @routes.get("/schedules")
 @operation(Scope.READ, whole=True, answers={200: ScheduleList})
 def schedules() -> ResponseReturnValue:
-    """Return every schedule: what it submits, when it is due next, and what became of its last run."""
+    """Return every schedule, by name: what it submits, when it is due next, and what became of its last run."""
     found, _ = desk().client.schedules.all()
     return jsonify(schedules=[as_dict(name, schedule) for name, schedule in found.items()])
 

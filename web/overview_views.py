@@ -94,30 +94,30 @@ class TypeList(View):
 class RecurrenceView(View):
     """When a schedule is due."""
 
-    cron: Annotated[str | None, Field(description="a cron expression")]
+    cron: Annotated[str | None, Field(description="a cron expression of five fields, or six with seconds first")]
     zone: Annotated[str, Field(description="the time zone of the cron expression")]
     every: Annotated[int | None, Field(description="else the interval, ms")]
-    start: Annotated[Number, Field(description="from when the interval counts, ms since 1970")]
+    start: Annotated[Number, Field(description="from when the interval counts, ms since 1970; 0 for a cron expression")]
 
 
 class ScheduleView(View):
     """A task that is submitted again and again."""
 
     name: str
-    type: str
+    type: Annotated[str, Field(description="of the tasks that it submits")]
     recurrence: RecurrenceView
-    params: dict[str, Any]
-    queue: str | None
+    params: Annotated[dict[str, Any], Field(description="of each run")]
+    queue: Annotated[str | None, Field(description="null: that of the type")]
     misfire: Annotated[Literal["skip", "once", "all"], Field(description="what becomes of runs nobody was there for")]
     overlap: Annotated[Literal["allow", "skip"], Field(description="whether a run may begin before the last is over")]
-    source: Annotated[str, Field(description="who registered it")]
-    paused: bool
-    due: Annotated[Timestamp, Field(description="the next run, ms since 1970")]
-    last_due: int | None
-    last_task: Annotated[str | None, Field(description="the task of the last run")]
-    last_problem: str
+    source: Annotated[str, Field(description="who registered it: `cli`, a person, or `task`, code")]
+    paused: Annotated[bool, Field(description="nothing is submitted, nor made up for once it goes on")]
+    due: Annotated[Timestamp, Field(description="the next run, ms since 1970; while paused, what was to be the next")]
+    last_due: Annotated[int | None, Field(description="when the last run was due, submitted or left out")]
+    last_task: Annotated[str | None, Field(description="the last task that was submitted")]
+    last_problem: Annotated[str, Field(description="why the last run was left out; empty when it was submitted")]
     skipped: Annotated[Number, Field(description="runs left out since it was registered")]
-    declared: Annotated[bool, Field(description="by code")]
+    declared: Annotated[bool, Field(description="by code, also where a person's word stands here now")]
 
 
 class DamagedSchedule(View):

@@ -20,7 +20,7 @@ from ..jobs.errors import InvalidSetting
 from ..jobs.settings import Settings
 from ..jobs.watchdog import run_watchdog
 from .desk import Desk
-from .hosts import is_loopback
+from .hosts import serves_only_here
 from .hub import Hub
 from .limits import Limits, raise_file_limit
 from .redaction import redact
@@ -103,7 +103,7 @@ def demands_tokens(settings: Settings, host: str, *, allow_anonymous: bool, requ
     wanted = require_tokens or settings.require_tokens
     if wanted and allow_anonymous:
         raise InvalidSetting("allow_anonymous", "no require_tokens (GHOSTLESS_REQUIRE_TOKENS) beside it", "both")
-    return wanted or not (allow_anonymous or host == "localhost" or is_loopback(host))
+    return wanted or not (allow_anonymous or serves_only_here(host))
 
 
 class Master(Arbiter):

@@ -38,6 +38,9 @@ _Clock = Annotated[float, _seconds(bounds.CLOCK)]
 _Wait = Annotated[float, _seconds(bounds.WAIT)]
 _Attempts = Annotated[int, Field(ge=0, le=bounds.ATTEMPTS.most)]
 
+_Worker = Annotated[Name, Field(description="the worker's name, which no other one has")]
+_Message = Annotated[str, Field(description="for the history: 2 KB of it are kept")]
+
 Token = Annotated[str, Field(pattern=r"^[0-9a-f]{16,64}$")]
 """A random number in hex, by which an attempt is known: who has it may write to the task."""
 
@@ -50,16 +53,20 @@ class ClaimBody(Body):
 
     model_config = _like({"worker": "box-1", "types": ["video.thumbnails"]})
 
-    worker: Name
-    types: Annotated[list[Name], Field(min_length=1, max_length=TYPES_LIMIT)]
-    token: Token | None = None
+    worker: _Worker
+    types: Annotated[
+        list[Name], Field(min_length=1, max_length=TYPES_LIMIT, description="the task types that it serves")
+    ]
+    token: Annotated[
+        Token | None, Field(description="a fresh random number in hex for each claim; the server makes one if not")
+    ] = None
 
 
 class HeldBody(Body):
     """The attempt of a task that a claim gave, and its token."""
 
-    attempt: Annotated[int, Field(ge=1, le=10**9)]
-    token: Token
+    attempt: Annotated[int, Field(ge=1, le=10**9, description="as the claim told it")]
+    token: Annotated[Token, Field(description="as the claim told it: who has it may write to the task")]
 
     def held(self, task_id: str) -> Held:
         """Return the right that is claimed."""
@@ -71,7 +78,7 @@ class AttemptBody(HeldBody):
 
     model_config = _like(_HELD)
 
-    worker: Name
+    worker: _Worker
 
 
 class ProgressBody(AttemptBody):
@@ -79,8 +86,8 @@ class ProgressBody(AttemptBody):
 
     model_config = _like(_HELD | {"fraction": 0.4, "message": "picture 4 of 10"})
 
-    fraction: Annotated[float, Field(ge=0, le=1)]
-    message: str = ""
+    fraction: Annotated[float, Field(ge=0, le=1, description="how much is done")]
+    message: Annotated[str, Field(description="what people see beside it: 64 bytes of it are kept")] = ""
 
 
 class CheckpointBody(AttemptBody):
@@ -88,7 +95,7 @@ class CheckpointBody(AttemptBody):
 
     model_config = _like(_HELD | {"value": {"done": 4}})
 
-    value: Any
+    value: Annotated[Any, Field(description="what `checkpoint` of the next claim will be")]
 
 
 class LogBody(AttemptBody):
@@ -96,8 +103,8 @@ class LogBody(AttemptBody):
 
     model_config = _like(_HELD | {"lines": ["picture 4 is done"]})
 
-    lines: Annotated[list[str], Field(min_length=1, max_length=LINES_LIMIT)]
-    call: Name | None = None
+    lines: Annotated[list[str], Field(min_length=1, max_length=LINES_LIMIT, description="in their order")]
+    call: Annotated[Name | None, Field(description="a name for this call, the same when it is repeated")] = None
 
 
 class CompleteBody(AttemptBody):
@@ -105,7 +112,7 @@ class CompleteBody(AttemptBody):
 
     model_config = _like(_HELD | {"result": {"pictures": 10}})
 
-    result: Any = None
+    result: Annotated[Any, Field(description="what `result` of the task will be")] = None
 
 
 class FailBody(AttemptBody):
@@ -119,11 +126,14 @@ class FailBody(AttemptBody):
         _HELD | {"error": "the film ends after 3 s", "message": "the film is too short", "retryable": False}
     )
 
-    error: str = ""
-    message: str = ""
-    reason: Literal["exception", "crashed", "invalid_params", "bad_result", "deadline", "stalled"] = "exception"
-    retryable: bool = True
-    retry_after: _Wait = 0
+    error: Annotated[str, Field(description="the whole text, such as a traceback: 64 KB of it are kept")] = ""
+    message: _Message = ""
+    reason: Annotated[
+        Literal["exception", "crashed", "invalid_params", "bad_result", "deadline", "stalled"],
+        Field(description="which budget it uses up, and what people see"),
+    ] = "exception"
+    retryable: Annotated[bool, Field(description="false: no further attempt, whatever the policy allows")] = True
+    retry_after: Annotated[_Wait, Field(description="seconds until a further attempt, at least")] = 0
 
 
 class SuspendBody(AttemptBody):
@@ -131,8 +141,11 @@ class SuspendBody(AttemptBody):
 
     model_config = _like(_HELD | {"reason": "shutdown"})
 
-    reason: Literal["user", "shutdown"] = "user"
-    message: str = ""
+    reason: Annotated[
+        Literal["user", "shutdown"],
+        Field(description="`user` after a pause that was asked for; `shutdown` hands the task back"),
+    ] = "user"
+    message: _Message = ""
 
 
 class StoppedBody(AttemptBody):
@@ -140,13 +153,13 @@ class StoppedBody(AttemptBody):
 
     model_config = _like(_HELD)
 
-    message: str = ""
+    message: _Message = ""
 
 
 class BeatOfOne(HeldBody):
     """One attempt among those whose leases are renewed together."""
 
-    id: Id
+    id: Annotated[Id, Field(description="the task's id")]
 
 
 class BeatsBody(Body):
@@ -154,8 +167,11 @@ class BeatsBody(Body):
 
     model_config = _like({"worker": "box-1", "tasks": [{"id": "film-7", "attempt": 1, "token": "6f1c0a9b2d3e4f50"}]})
 
-    worker: Name
-    tasks: Annotated[list[BeatOfOne], Field(min_length=1, max_length=BEATS_LIMIT)]
+    worker: _Worker
+    tasks: Annotated[
+        list[BeatOfOne],
+        Field(min_length=1, max_length=BEATS_LIMIT, description="what it holds, each answered by itself"),
+    ]
 
 
 class TypeBody(Body):
@@ -166,17 +182,23 @@ class TypeBody(Body):
 
     model_config = _like({"queue": "media", "schema": {"type": "object", "properties": {"url": {"type": "string"}}}})
 
-    queue: Name = "default"
-    params_schema: Annotated[dict[str, Any], Field(alias="schema")]
-    description: Annotated[str, Field(max_length=500)] = ""
-    timeout: _Timeout | None = None
-    max_retries: _Attempts | None = None
-    max_timeouts: _Attempts | None = None
-    max_losses: _Attempts | None = None
-    backoff: _Backoff | None = None
-    backoff_cap: _Backoff | None = None
-    retention: _Retention | None = None
-    stall_timeout: _Clock | None = None
+    queue: Annotated[Name, Field(description="where its tasks go unless a submit says otherwise")] = "default"
+    params_schema: Annotated[
+        dict[str, Any], Field(alias="schema", description="JSON Schema 2020-12 that the params of a submit must fit")
+    ]
+    description: Annotated[str, Field(max_length=500, description="for people")] = ""
+    timeout: Annotated[_Timeout | None, Field(description="longest run of one attempt")] = None
+    max_retries: Annotated[_Attempts | None, Field(description="further attempts after failures")] = None
+    max_timeouts: Annotated[_Attempts | None, Field(description="further attempts after deadlines and stalls")] = None
+    max_losses: Annotated[_Attempts | None, Field(description="further attempts after crashes and lost workers")] = None
+    backoff: Annotated[
+        _Backoff | None, Field(description="longest wait before the first retry; it doubles with each")
+    ] = None
+    backoff_cap: Annotated[_Backoff | None, Field(description="longest wait before any retry")] = None
+    retention: Annotated[_Retention | None, Field(description="how long a task is kept once it is final")] = None
+    stall_timeout: Annotated[
+        _Clock | None, Field(description="longest silence between two reports of progress; 0: any")
+    ] = None
 
     def terms(self) -> Terms:
         """Return the terms that were given."""

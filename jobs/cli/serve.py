@@ -2,10 +2,13 @@
 
 import click
 
+from ...web.hosts import serves_only_here
 from ...web.serve import demands_tokens
 from ...web.serve import serve as serve_http
 from ..settings import LAST_PORT, Settings
+from ..tokens import Token
 from .fitness import allow_eviction_option, as_setting, check_fitness
+from .lazy import Failed
 from .logs import log_to_stderr
 from .ports import free_port
 from .session import Session, pass_session
@@ -49,8 +52,8 @@ def serve(
 ) -> None:
     """Serve the HTTP API with its live events, and watch over the tasks.
 
-    Beyond this machine everybody must show a token; make them with `ghostless tokens add`. A browser signs in there
-    over https only: put a proxy with TLS before it.
+    Beyond this machine everybody must show a token; make one with `ghostless tokens add` before you start there. A
+    browser signs in there over https only: put a proxy with TLS before it.
 
     \b
     Example: ghostless serve --port 8080
@@ -59,7 +62,7 @@ def serve(
     log_to_stderr()
     settings = session.settings(allow_eviction=as_setting(allow_eviction))
     check_fitness(session, settings, waits=True)
-    _tell_without_tokens(session, settings, host, allow_anonymous=allow_anonymous, require_tokens=require_tokens)
+    _look_for_tokens(session, settings, host, allow_anonymous=allow_anonymous, require_tokens=require_tokens)
     serve_http(
         settings,
         host,
@@ -73,9 +76,20 @@ def serve(
     )
 
 
-def _tell_without_tokens(session: Session, settings: Settings, host: str, **answers: bool) -> None:
+def _look_for_tokens(session: Session, settings: Settings, host: str, **answers: bool) -> None:
+    """Raise Failed where everybody would need a token, and others than this machine would ask, but nobody has one."""
     if not demands_tokens(settings, host, **answers):
         return
     click.echo("tokens are demanded; a browser signs in over https only, or on this machine", err=True)
-    if not session.client.tokens.all()[0]:
-        click.echo("nobody has a token yet, and everybody needs one; see: ghostless tokens add --help", err=True)
+    if not _is_there_a_token(session):
+        if not serves_only_here(host):
+            raise Failed(f"{host} is reached from other machines, and nobody has a token yet; make one first: {_FIRST}")
+        click.echo(f"nobody has a token yet, and everybody needs one: {_FIRST}", err=True)
+
+
+_FIRST = "ghostless tokens add --name NAME --scope admin"
+
+
+def _is_there_a_token(session: Session) -> bool:
+    found, now = session.client.tokens.all()
+    return any(isinstance(token, Token) and not token.is_expired(now) for token in found.values())

@@ -10,7 +10,14 @@ from typing import Any
 
 import click
 import pytest
+import requests
+from fleet import Fleet
 from ghostless.jobs.cli import VERBS, main
+from ghostless.jobs.client import Client
+from helpers import eventually, expect, free_port
+from web_tools import answers
+
+from .conftest import assert_clean
 
 try:
     import yaml
@@ -106,10 +113,21 @@ def test_redis_keeps_everything(composition: dict[str, Any]) -> None:
 
 
 def test_the_web_is_reached_from_this_machine_only(composition: dict[str, Any]) -> None:
-    """It asks nobody who he is, so no other address is published; and it tells whether it is ready."""
+    """It starts before there is a token and asks nobody who he is, so no other address is published; and it tells
+    whether it is ready."""
     web = composition["services"]["web"]
+    assert "--allow-anonymous" in web["command"]
     assert all(port.startswith("127.0.0.1:") for port in web["ports"])
     assert "/readyz" in " ".join(web["healthcheck"]["test"])
+
+
+def test_the_web_starts_on_an_empty_redis(composition: dict[str, Any], fleet: Fleet, client: Client) -> None:
+    """By the command that stands there, but for the port: nobody has a token yet."""
+    port, command = str(free_port()), composition["services"]["web"]["command"]
+    fleet.start(*(port if word == "8000" else word for word in command))
+    eventually(lambda: expect(answers(int(port))), seconds=20)
+    assert 200 == requests.get(f"http://127.0.0.1:{port}/api/tasks", timeout=5).status_code
+    assert_clean(client, fleet)
 
 
 def test_the_worker_has_time_to_drain(composition: dict[str, Any]) -> None:

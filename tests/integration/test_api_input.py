@@ -12,6 +12,7 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.errors import InvalidBulkAction, InvalidTask
 from ghostless.jobs.listing import Filter
 from ghostless.jobs.names import MESSAGE_LIMIT
+from ghostless.statemachine import STORED
 from redis import Redis
 from web_tools import submitted
 
@@ -248,3 +249,12 @@ def test_text_comes_back_as_it_was_sent(web: FlaskClient, client: Client) -> Non
     hostile = "<script>alert(1)</script>\r\n\0\u2028 \U0001f600 ' OR 1=1 {{7*7}} %s $(id)"
     told = web.post("/api/tasks", json={"type": "work", "metadata": {hostile: hostile}}).json
     assert {hostile: hostile} == web.get(f"/api/tasks/{told['id']}").json["metadata"]
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_state_that_no_task_is_found_in_is_refused_with_those_that_there_are(web: FlaskClient) -> None:
+    """In a listing and in a bulk action; TIMEOUT is only passed through."""
+    filtered = {"filter": {"state": "TIMEOUT"}, "dry_run": True}
+    for answer in (web.get("/api/tasks?state=TIMEOUT"), web.post("/api/tasks/bulk/cancel", json=filtered)):
+        assert 422 == answer.status_code
+        assert f"expected one of {', '.join(STORED)}" in answer.json["errors"][0]["detail"]

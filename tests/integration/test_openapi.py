@@ -95,6 +95,21 @@ def test_it_is_not_sent_twice(app: Flask) -> None:
     assert "no-cache" == first.headers["Cache-Control"]
 
 
+def test_every_field_of_a_body_is_explained(described: dict[str, Any]) -> None:
+    """What a client is to send, also inside of it."""
+    schemas, taken = described["components"]["schemas"], set[str]()
+    bodies = [one["requestBody"] for one in operations(described).values() if "requestBody" in one]
+    waiting = re.findall("#/components/schemas/([A-Za-z]+)", str(bodies))
+    while waiting:
+        name = waiting.pop()
+        if name not in taken:
+            taken.add(name)
+            waiting += re.findall("#/components/schemas/([A-Za-z]+)", str(schemas[name].get("properties", {})))
+    fields = {f"{name}.{field}": told for name in taken for field, told in schemas[name].get("properties", {}).items()}
+    assert {"ClaimBody.types", "BeatOfOne.token", "BulkFilterBody.ids"} <= fields.keys()
+    assert [] == sorted(field for field, told in fields.items() if not told.get("description"))
+
+
 UNKNOWN = {"stale-attempt", "unauthorized", "delivery-not-found", "bulk-action-not-found"}
 VARIABLE = re.compile("{([a-z]+)}")
 NAMES = {"id": "example", "action": "cancel", "name": "work", "type": "work", "bulk": "none", "delivery": "1-1"}

@@ -5,7 +5,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -228,27 +228,6 @@ def test_a_client_comes_back_to_the_next_server(redis: Redis, settings: Settings
     with gunicorn(settings.redis_url) as web, opened(web.url + path, stream.last_event_id) as stream:
         told += list(stream)
     assert ["PENDING", "PROCESSING", "SUCCESS"] == states(told)
-
-
-def test_the_server_outlives_redis(own_server: Callable[..., RedisServer]) -> None:
-    """Alive and not ready while Redis is away; open streams go on when it is back."""
-    durable = own_server(durable=True)
-    client = Client(Settings(redis_url=durable.url))
-    publish(client.store)
-    task_id = submitted(client)
-    with gunicorn(durable.url) as web, opened(f"{web.url}/api/tasks/{task_id}/events") as stream:
-        stream.take("task")
-        durable.kill()
-        assert 200 == get(f"{web.url}/healthz").status_code
-        answer = get(f"{web.url}/readyz")
-        assert (503, "application/problem+json") == (answer.status_code, answer.headers["Content-Type"])
-        answer = get(f"{web.url}/api/tasks/{task_id}")
-        assert (503, "2") == (answer.status_code, answer.headers["Retry-After"])
-        durable.start()
-        Hand(client.store).run()
-        assert ["PROCESSING", "SUCCESS"] == states(list(stream))
-        assert 200 == get(f"{web.url}/readyz").status_code
-    client.store.redis.close()
 
 
 def test_only_this_host_is_served_and_no_control_socket_is_opened(web: Served) -> None:

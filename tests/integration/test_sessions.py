@@ -415,6 +415,7 @@ def test_the_cookie_is_kept_from_scripts_other_sites_and_plain_text(
         ({"Sec-Fetch-Site": "same-origin"}, 200),
         ({"Sec-Fetch-Site": "same-site"}, 403),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 403),
         ({"Origin": "https://evil.example"}, 403),
     ],
 )
@@ -432,11 +433,19 @@ def test_a_page_of_another_site_does_nothing_with_the_cookie(
 
 
 def test_a_token_in_the_header_is_no_cookie(web: FlaskClient, client: Client) -> None:
-    """No browser sends it by itself, so a program may say that it comes from wherever it does."""
+    """No browser sends it by itself, nor lets a page of another site send it without a yes from here (CORS).
+
+    So a program may say that it comes from wherever it does.
+    """
     text, _ = client.tokens.add("x", [Scope.OPERATE])
     submitted(client, id="one")
     sent = bearer(text) | {"Sec-Fetch-Site": "cross-site", "Origin": "https://app.example"}
     assert 200 == web.post("/api/tasks/one/cancel", headers=sent).status_code
+    asked = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+    preflight = web.options(
+        "/api/tasks/one/cancel", headers=asked | {"Access-Control-Request-Headers": "authorization"}
+    )
+    assert "access-control" not in str(preflight.headers).lower()
 
 
 @pytest.mark.parametrize("body", [{"token": "x"}, {"token": ""}, {"token": "gl_0123456789ab_" + "a" * 43}])

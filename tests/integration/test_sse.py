@@ -22,7 +22,6 @@ from web_tools import (
     Served,
     in_process,
     opened,
-    publish,
     repeating,
     states,
     submitted,
@@ -248,28 +247,6 @@ def test_the_header_goes_before_the_query(served: Served, client: Client, hand: 
 # Many tasks
 
 
-def test_filters_choose_what_is_told(served: Served, client: Client, store: Store, hub: Hub) -> None:
-    """By owner, type and queue; without a filter everything, from now on."""
-    publish(store, "work", "video")
-    submitted(client, owner="before")
-    paths = ["owner=ann", "type=video", "queue=gpu", "owner=ann&queue=gpu", ""]
-    streams = [opened(f"{served.url}/api/events?{path}") for path in paths]
-    try:
-        made = [
-            submitted(client, owner="ann"),
-            submitted(client, type="video"),
-            submitted(client, owner="ann", queue="gpu"),
-            submitted(client, owner="last"),
-        ]
-        expected = [[0, 2], [1], [2], [2], [0, 1, 2, 3]]
-        for stream, numbers in zip(streams, expected, strict=True):
-            told = [message.data["id"] for message in stream.take("task", len(numbers))]
-            assert [made[number] for number in numbers] == told
-    finally:
-        for stream in streams:
-            stream.close()
-
-
 def test_a_filtered_stream_goes_on_from_its_cursor(served: Served, client: Client, hand: Hand) -> None:
     """What happened meanwhile is replayed and filtered alike, by another process that did not hear it live."""
     with opened(f"{served.url}/api/events?owner=ann") as stream:
@@ -299,36 +276,6 @@ def test_a_stream_of_many_ends_with_the_last(served: Served, client: Client, han
 
 
 # Cursors that lead nowhere
-
-
-@pytest.mark.parametrize(
-    ("cursor", "reason"),
-    [
-        ("garbage", "unreadable"),
-        ("a.b-c", "unreadable"),
-        ("{epoch}.1-1-1", "unreadable"),
-        ("0000.{newest}", "epoch"),
-        ("{epoch}.99999999999999-0", "ahead"),
-        ("{epoch}.1-1", "lost"),
-    ],
-)
-def test_a_cursor_that_leads_nowhere_is_told(
-    served: Served, client: Client, reads: Reads, cursor: str, reason: str
-) -> None:
-    """`reset` instead of a silent hole; after it the stream is live from now, with a cursor that works."""
-    task_id = submitted(client)
-    given = cursor.format(epoch=reads.epoch(), newest=client.get(task_id).cursor)
-    for path in (of(task_id), "/api/events?owner=ann", "/api/events"):
-        with EventStream(served.url + path, given) as stream:
-            first = stream.next()
-            assert ("reset", {"reason": reason}) == (first and first.event, first and first.data)
-    with EventStream(served.url + of(task_id), given) as stream:
-        stream.take("reset")
-        client.cancel(task_id)
-        told = list(stream)
-    assert ["CANCELLED"] == states(told)
-    with EventStream(served.url + of(task_id), told[0].id) as over:
-        assert 204 == over.status
 
 
 def test_a_reset_stream_of_finished_tasks_ends(served: Served, client: Client, hand: Hand) -> None:

@@ -12,7 +12,7 @@ from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
-from ghostless.web.past import Past
+from ghostless.web.limits import THREADS_PLAIN
 from redis import Redis
 from web_tools import EventStream, Hand, Message, Served, gunicorn, in_process, opened, publish, submitted, until
 
@@ -42,19 +42,15 @@ Past.look = look_late
 """Lets time pass between the moment from which a stream listens, and its replay."""
 
 
-@pytest.fixture(params=["threads", "threads, replayed late", "gevent, replayed late"])
-def served(
-    request: pytest.FixtureRequest, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Served]:
-    """The API on Flask's threaded server, or as it is installed; perhaps each stream's replay is late."""
-    server, _, late = request.param.partition(", ")
-    if server == "gevent":
-        with gunicorn(settings.redis_url, first=LATE, watchdog=False) as web:
+@pytest.fixture(params=["flask", "gevent", "gthread"])
+def served(request: pytest.FixtureRequest, redis: Redis, settings: Settings) -> Iterator[Served]:
+    """The API on Flask's threaded server, and as it is installed, where each stream's replay is late."""
+    if request.param == "flask":
+        with in_process(create_app(client=Client(settings))) as web:
             yield web
         return
-    monkeypatch.setattr(Past, "look", Past.look)  # to be put back
-    exec(LATE if late else "", {})
-    with in_process(create_app(client=Client(settings))) as web:
+    threads = CLIENTS + THREADS_PLAIN if request.param == "gthread" else 0
+    with gunicorn(settings.redis_url, first=LATE, threads=threads, watchdog=False) as web:
         yield web
 
 

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-import requests
 from ghostless.jobs.client import Client
 from ghostless.jobs.store import Store
 from ghostless.web import sse
 from ghostless.web.cursors import ORIGIN, Cursor, to_text
 from redis import Redis
-from web_tools import EventStream, Hand, Served, opened, publish, states, submitted
+from web_tools import EventStream, Hand, Served, opened, submitted
 
 
 def blocks(served: Served, path: str, cursor: str | None, act: Callable[[], object]) -> list[dict[str, str]]:
@@ -65,24 +64,3 @@ def test_from_each_id_of_a_stream_by_owner_the_rest_is_told(
     for number, cursor in enumerate(stream.ids[:-1]):
         with opened(url, cursor) as rest:
             assert whole[number:] == rest.take("task", 3 - number)
-
-
-def test_an_id_from_before_a_flush_is_told(served: Served, client: Client, redis: Redis, store: Store) -> None:
-    """All is new, and the same id may name another task: whoever comes with an old cursor is told."""
-    task_id = submitted(client, id="once-more")
-    with opened(f"{served.url}/api/tasks/{task_id}/events") as stream:
-        old = stream.take("task")[0].id
-    redis.flushall()
-    publish(store)
-    assert (
-        404 == requests.get(f"{served.url}/api/tasks/{task_id}/events", {"last_event_id": old}, timeout=5).status_code
-    )
-    submitted(client, id="once-more")
-    for path in (f"/api/tasks/{task_id}/events", "/api/events?queue=work", "/api/events"):
-        with EventStream(served.url + path, old) as stream:
-            first = stream.next()
-            assert ("reset", {"reason": "epoch"}) == (first and first.event, first and first.data)
-    with EventStream(f"{served.url}/api/tasks/{task_id}/events", old) as stream:
-        stream.take("reset")
-        client.cancel(task_id)
-        assert ["CANCELLED"] == states(list(stream))

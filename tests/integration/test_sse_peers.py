@@ -102,19 +102,21 @@ def chatter(store: Store, claimed: list[Any], seconds: float, process: psutil.Pr
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("threads", [0, 10], ids=["gevent", "gthread"])
 def test_a_stopped_client_is_no_burden_and_catches_up(
-    client: Client, settings: Settings, store: Store, tmp_path: Path
+    client: Client, settings: Settings, store: Store, tmp_path: Path, threads: int
 ) -> None:
     """Nothing is kept for it but what Redis keeps; others hear everything at once; woken up, it gets all, in order."""
     seen, clocks = tmp_path / "seen", {"ring.RING": 64, "sse.HEARTBEAT": HEARTBEAT}
-    with gunicorn(settings.redis_url, constants=clocks, watchdog=False) as web:  # which would take the tasks away
+    # Without a watchdog, which would take the tasks away.
+    with gunicorn(settings.redis_url, constants=clocks, threads=threads, watchdog=False) as web:
         url, worker = f"{web.url}/api/events?owner=ann", worker_of(web)
         neighbour = Neighbour(url)
         neighbour.start()
         with following(url, seen) as stopped:
             claimed: list[Any] = []
             until(lambda: _is_heard(seen, client))
-            for _ in range(4):
+            for _ in range(max(4, round(RATE * STOPPED / 900))):  # a history keeps so many moves of each, not many more
                 submitted(client, owner="ann")
                 claimed.append(Hand(store).start())
             chatter(store, claimed, 1, worker)
@@ -166,9 +168,23 @@ def is_held(process: psutil.Process, stream: EventStream) -> bool:
     return any(other.raddr == ours for other in process.net_connections("tcp"))
 
 
-@pytest.mark.parametrize("threads", [0, 10], ids=["gevent", "gthread"])
+@pytest.fixture(params=["gevent", "gthread", "flask"])
+def watched(
+    request: pytest.FixtureRequest, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Served, psutil.Process]]:
+    """Each kind of server, and the process that holds its connections."""
+    if request.param == "flask":
+        monkeypatch.setattr(sse, "HEARTBEAT", HEARTBEAT)
+        with in_process(create_app(client=Client(client.settings))) as web:
+            yield web, psutil.Process()
+        return
+    threads, clocks = 10 if request.param == "gthread" else 0, {"sse.HEARTBEAT": HEARTBEAT}
+    with gunicorn(client.settings.redis_url, constants=clocks, threads=threads, watchdog=False) as web:
+        yield web, worker_of(web)
+
+
 def test_a_dead_client_is_gone_within_two_signs_of_life(
-    client: Client, settings: Settings, store: Store, threads: int
+    watched: tuple[Served, psutil.Process], client: Client, store: Store
 ) -> None:
     """No FIN comes from a laptop that was shut, and TCP alone would try for a quarter of an hour.
 
@@ -176,41 +192,22 @@ def test_a_dead_client_is_gone_within_two_signs_of_life(
     signs that a neighbour gets are the clock, so that a busy machine is as late for both: its third one comes after
     two whole intervals.
     """
+    web, process = watched
     quiet, chatty = submitted(client), submitted(client)
     claimed = [Hand(store).start() for _ in (quiet, chatty)][-1]
 
     def chat() -> None:
         store.stage(claimed.held, "worker:hand", "on it")
 
-    with (
-        gunicorn(settings.redis_url, constants={"sse.HEARTBEAT": HEARTBEAT}, threads=threads, watchdog=False) as web,
-        repeating(chat, 0.1),
-    ):
-        process = worker_of(web)
-        urls = [f"{web.url}/api/tasks/{task_id}/events" for task_id in (quiet, chatty)]
-        with opened(urls[0]) as alive, opened(urls[0]) as dead, opened(urls[1]) as dead_too:
-            for stream in (alive, dead, dead_too):
-                stream.take("task", 2)
-            vanish(dead)
-            vanish(dead_too)
-            for _ in range(3):
-                sign_of_life(alive)
-            assert [False, False, True] == [is_held(process, stream) for stream in (dead, dead_too, alive)]
-
-
-def test_flasks_own_server_notices_too(client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection is found under the name that this server gives it."""
-    monkeypatch.setattr(sse, "HEARTBEAT", 0.5)
-    task_id = submitted(client)
-    with (
-        in_process(create_app(client=Client(settings))) as web,
-        opened(f"{web.url}/api/tasks/{task_id}/events") as dead,
-    ):
-        assert web.app
-        hub = web.app.extensions["ghostless"].hub
-        until(lambda: hub.subscribers == 1)
+    urls = [f"{web.url}/api/tasks/{task_id}/events" for task_id in (quiet, chatty)]
+    with repeating(chat, 0.1), opened(urls[0]) as alive, opened(urls[0]) as dead, opened(urls[1]) as dead_too:
+        for stream in (alive, dead, dead_too):
+            stream.take("task", 2)
         vanish(dead)
-        until(lambda: hub.subscribers == 0)
+        vanish(dead_too)
+        for _ in range(3):
+            sign_of_life(alive)
+        assert [False, False, True] == [is_held(process, stream) for stream in (dead, dead_too, alive)]
 
 
 def test_where_nothing_can_be_known_a_client_counts_as_there() -> None:

@@ -64,23 +64,6 @@ def is_refused(stream: EventStream) -> bool:
         return first is None
 
 
-def test_an_address_holds_so_many_streams(serve: Serve, client: Client) -> None:
-    """Over the limit a browser is told to come back, a program gets 429; a place that is free again is given away."""
-    served, task_id = serve(streams_per_address=3), submitted(client)
-    url = f"{served.url}/api/tasks/{task_id}/events"
-    streams = [opened(url) for _ in range(3)]
-    assert is_refused(EventStream(url))
-    refused = requests.get(url, timeout=5)
-    assert (429, "2") == (refused.status_code, refused.headers["Retry-After"])
-    assert "application/problem+json" == refused.headers["Content-Type"]
-    assert "urn:ghostless:too-many-listeners" == refused.json()["type"]
-    assert 200 == requests.get(f"{served.url}/api/tasks/{task_id}", timeout=5).status_code
-    client.cancel(task_id)
-    assert {"end"} == {list(stream)[-1].event for stream in streams}
-    until(lambda: counted(served) == 0)
-    assert ["end"] == [message.event for message in EventStream(url) if message.event != "task"]
-
-
 def test_long_polls_count_too(serve: Serve, client: Client) -> None:
     """A long poll holds a place like a stream, a waiting worker does too; a plain request holds none."""
     served, task_id = serve(streams_per_address=1), submitted(client)
@@ -121,22 +104,6 @@ def test_the_last_place_is_good_for_a_waiting_worker(serve: Serve) -> None:
     assert served.app
     served.app.extensions["ghostless"].hub.limit = 1
     assert 204 == claim(served).status_code
-
-
-def test_a_token_holds_so_many_streams_wherever_it_comes_from(serve: Serve, client: Client) -> None:
-    """Each token has its own share, whatever its name; who needs no token is bounded by his address alone."""
-    served = serve(streams_per_token=2)
-    url = f"{served.url}/api/tasks/{submitted(client)}/events"
-    with ExitStack() as held:
-        one, other = token(client), token(client)
-        for headers in (one, one, other):
-            assert held.enter_context(EventStream(url, headers=headers)).next()
-        assert is_refused(EventStream(url, headers=one))
-        assert 429 == claim(served, one).status_code
-        assert held.enter_context(EventStream(url, headers=other)).next()
-        assert is_refused(EventStream(url, headers=other))
-        for _ in range(3):
-            held.enter_context(opened(url))
 
 
 @pytest.mark.parametrize(("proxies", "refused"), [(0, True), (1, False)])

@@ -153,7 +153,7 @@ def test_every_answer_carries_the_security_headers(app: Flask) -> None:
     [
         ({}, True),
         ({"Sec-Fetch-Site": "same-origin"}, True),
-        ({"Sec-Fetch-Site": "none"}, True),
+        ({"Sec-Fetch-Site": "none"}, False),
         ({"Sec-Fetch-Site": "same-site"}, False),
         ({"Sec-Fetch-Site": "cross-site"}, False),
         ({"Sec-Fetch-Site": "nonsense"}, False),

@@ -39,6 +39,7 @@ export class Hub {
   /** Aborted when another tab follows the tasks. @type {AbortController | null} */
   #serving = null;
   #isConfirming = false;
+  /** @type {import("./lookup.js").Listener} */
   #listener;
   #http;
   #identity;
@@ -50,7 +51,6 @@ export class Hub {
   constructor(http, identity) {
     this.#http = http;
     this.#identity = identity;
-    /** @type {import("./lookup.js").Listener} */
     this.#listener = {
       stories: this.#board.stories,
       tell: (message) => this.#tell(message),

@@ -9,7 +9,8 @@ import logging
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any, TextIO
 
@@ -17,22 +18,23 @@ from rq.queue import Queue
 from rq.utils import now as utc_now
 from rq.worker.base import WorkerStatus
 
+from .batch import Batch, Pace
 from .claims import Claims
 from .connection import BLOCK, dedicated
 from .diary import Diary
 from .gpus import GpuMeter
 from .health import HealthServer, own_address
 from .horse_process import HorseBroken
-from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
+from .messages import Claim, Claimed, ClaimReply, NothingToClaim, PlainJob
 from .pauses import Pauses
 from .plain import PlainWorker
 from .record import WorkerRecord
 from .registered import tolerate
 from .reporter import Reporter
-from .settle import log_ending, not_run, settle
+from .settle import Ended, not_run, settle, tell
 from .stable import Stable
 from .store import Store
-from .supervisor import Shutdown, Supervisor
+from .supervisor import LEASE_SHARE, Shutdown, Supervisor
 from .vitals import Vitals
 from .wakeup import Wakeup
 from .workspace import Workspace
@@ -76,6 +78,7 @@ class Worker(PlainWorker):
         )
         self._health: HealthServer | None = None
         self._jobs_left: int | None = None
+        self._pace = Pace()
         self._broken_horse = Pauses(2.0, 30.0)  # after one that could not be started
         self._misfits = 0  # tasks in a row that this machine could not run
         self._ended_well = True
@@ -293,48 +296,66 @@ class Worker(PlainWorker):
         if self._jobs_left is not None:
             self._jobs_left -= 1
         if isinstance(job, Claimed):
-            self._vitals.begin(job)
-            self._run_task_safely(job)
+            self._run_safely(job)
         else:
             self._vitals.begin(None)
             self.run_plain(job, queue)
         self._vitals.end()
 
-    def _run_task_safely(self, claimed: Claimed) -> None:
+    def _run_safely(self, claimed: Claimed) -> None:
+        horse = self._stable.horse
+        if not (horse and self._reporter and self._workspace):
+            raise RuntimeError("a worker runs tasks only after bootstrap, with a horse")
+        lease = LEASE_SHARE * self.settings.lease
+        batch = Batch(claimed, horse, self._workspace.folder_for, self._tell, lease)
         try:
-            self._run_task(claimed)
+            self._run(batch, self._reporter)
             self._misfits = 0
         except Exception as error:
             # Whatever it was (a full disk, say), the handler must not run on unwatched.
             log.exception("task %s cannot be run here", claimed.held.task_id)
             self._stable.kill()
             self._misfits += 1
-            ending = not_run(self.name, error)
-            tolerate(lambda: self.store.finish(claimed.held, ending, self.actor))
+            batch.fail(not_run(self.name, error))
+            tolerate(lambda: tell(self.store, batch.ended, self.actor, give_up=lambda: True))
         finally:
-            if self._reporter:
-                self._reporter.release()
+            batch.close()
+            self._reporter.release()
 
-    def _run_task(self, claimed: Claimed) -> None:
-        horse = self._stable.horse
-        if not (horse and self._reporter and self._workspace):
-            raise RuntimeError("a worker runs tasks only after bootstrap, with a horse")
-        tmpdir = self._workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
-        supervisor = Supervisor(claimed, horse, self._reporter, self.settings, self.shutdown, self._wakeup, tmpdir)
-        ending = supervisor.run()
-        self._stable.review(claimed.task.type, ending)
+    def _run(self, batch: Batch, reporter: Reporter) -> None:
+        for claimed in batch:
+            self._vitals.begin(claimed)
+            began_at = time.monotonic()
+            supervisor = Supervisor(
+                claimed, batch.horse, reporter, self.settings, self.shutdown, self._wakeup,
+                batch.folders[claimed.held.task_id], batch.give if claimed is batch.claimed else None,
+                batch.alone_by, batch.go_alone,
+            )  # fmt: skip
+            ending = supervisor.run()
+            self._pace.note(claimed.task.type, time.monotonic() - began_at, goes_on=supervisor.goes_on)
+            self._stable.review(claimed.task.type, ending)
+            batch.end(ending, goes_on=supervisor.goes_on)
+            if ending:
+                self.count_attempt(ending)
+            elif reporter.is_lost:
+                log.warning("task %s was given away; its work here was stopped", claimed.held.task_id)
         self._tell_news()
-        if ending:
-            self._settle(self._reporter, claimed, ending)
-        else:
-            log.warning("task %s was given away; its work here was stopped", claimed.held.task_id)
+        self._settle(batch, reporter)
 
-    def _settle(self, reporter: Reporter, claimed: Claimed, ending: Ending) -> None:
-        store, actor, claim = self._claims.store, self.actor, self._next_claim()
-        answer, reply = settle(store, reporter, claimed, ending, actor, next_claim=claim, give_up=self._give_up)
-        self.count_attempt(ending)
-        log_ending(claimed, ending, answer)
+    def _settle(self, batch: Batch, reporter: Reporter) -> None:
+        claim = None if batch.rest else self._next_claim()
+        reply = None
+        if batch.ended:
+            reply = settle(
+                self._claims.store, reporter, batch.ended, self.actor, next_claim=claim, give_up=self._give_up
+            )
+        if batch.rest:
+            first, *followers = batch.rest
+            reply = replace(first, followers=tuple(followers))
         self._claims.keep(reply)
+
+    def _tell(self, ended: Sequence[Ended]) -> None:
+        tell(self.store, ended, self.actor, give_up=self._give_up)
 
     def _next_claim(self) -> Claim | None:
         no_more = self._jobs_left is not None and self._jobs_left <= 0
@@ -343,7 +364,15 @@ class Worker(PlainWorker):
         return self._wish()
 
     def _wish(self) -> Claim:
-        return Claim.new(self.name, [queue.name for queue in self._ordered_queues], self._stable.served)
+        queues = [queue.name for queue in self._ordered_queues]
+        return Claim.new(self.name, queues, self._stable.served, self._together())
+
+    def _together(self) -> list[tuple[str, int]]:
+        is_counted = self._jobs_left is not None or self.settings.max_tasks_per_horse or self.settings.max_horse_rss
+        horse = self._stable.horse
+        if is_counted or horse is None:
+            return []
+        return [(name, most) for name, most in self._pace.together() if name in horse.set_up]
 
     def _give_up(self) -> bool:
         # A handler that hears nothing is killed two graces after it was to stop; Redis then has one to answer. A

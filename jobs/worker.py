@@ -9,8 +9,7 @@ import logging
 import random
 import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, TextIO
 
@@ -18,7 +17,6 @@ from rq.queue import Queue
 from rq.utils import now as utc_now
 from rq.worker.base import WorkerStatus
 
-from .batch import Batch, Pace
 from .claims import Claims
 from .connection import BLOCK, dedicated
 from .diary import Diary
@@ -31,10 +29,10 @@ from .plain import PlainWorker
 from .record import WorkerRecord
 from .registered import tolerate
 from .reporter import Reporter
-from .settle import Ended, not_run, settle, tell
+from .runs import Runs
 from .stable import Stable
 from .store import Store
-from .supervisor import LEASE_SHARE, Shutdown, Supervisor
+from .supervisor import Shutdown
 from .vitals import Vitals
 from .wakeup import Wakeup
 from .workspace import Workspace
@@ -78,9 +76,7 @@ class Worker(PlainWorker):
         )
         self._health: HealthServer | None = None
         self._jobs_left: int | None = None
-        self._pace = Pace()
         self._broken_horse = Pauses(2.0, 30.0)  # after one that could not be started
-        self._misfits = 0  # tasks in a row that this machine could not run
         self._ended_well = True
         self._deaf_until = 0.0  # to signals, on the monotonic clock
         self.on_ready: Callable[[], None] | None = None  # is called when the first horse has loaded its modules
@@ -106,6 +102,10 @@ class Worker(PlainWorker):
         self._serve_health()
         self._workspace = Workspace()
         self._vitals.reporter = self._reporter = Reporter(self.store, self.actor, self._wakeup.wake, self._on_beat)
+        self._runs = Runs(
+            self.actor, self.store, self._claims, self._stable, self._vitals, self._reporter, self._workspace,
+            self.shutdown, self._wakeup, self._next_claim, self.count_attempt,
+        )  # fmt: skip
         self._install_signal_handlers()
         super().bootstrap(*args, **kw)
         self._reporter.start()
@@ -231,7 +231,7 @@ class Worker(PlainWorker):
         """Wait for the next task or plain job; None when the worker is to end."""
         idle_since = time.monotonic()
         self._ended_well = False  # until it is known why the loop ends
-        while not self.shutdown.requested and self._misfits < MISFITS:
+        while not self.shutdown.requested and self._runs.misfits < MISFITS:
             if not self._horse_is_ready():
                 continue
             self._vitals.come_round()
@@ -296,66 +296,12 @@ class Worker(PlainWorker):
         if self._jobs_left is not None:
             self._jobs_left -= 1
         if isinstance(job, Claimed):
-            self._run_safely(job)
+            self._runs.run(job)
+            self._tell_news()
         else:
             self._vitals.begin(None)
             self.run_plain(job, queue)
         self._vitals.end()
-
-    def _run_safely(self, claimed: Claimed) -> None:
-        horse = self._stable.horse
-        if not (horse and self._reporter and self._workspace):
-            raise RuntimeError("a worker runs tasks only after bootstrap, with a horse")
-        lease = LEASE_SHARE * self.settings.lease
-        batch = Batch(claimed, horse, self._workspace.folder_for, self._tell, lease)
-        try:
-            self._run(batch, self._reporter)
-            self._misfits = 0
-        except Exception as error:
-            # Whatever it was (a full disk, say), the handler must not run on unwatched.
-            log.exception("task %s cannot be run here", claimed.held.task_id)
-            self._stable.kill()
-            self._misfits += 1
-            batch.fail(not_run(self.name, error))
-            tolerate(lambda: tell(self.store, batch.ended, self.actor, give_up=lambda: True))
-        finally:
-            batch.close()
-            self._reporter.release()
-
-    def _run(self, batch: Batch, reporter: Reporter) -> None:
-        for claimed in batch:
-            self._vitals.begin(claimed)
-            began_at = time.monotonic()
-            supervisor = Supervisor(
-                claimed, batch.horse, reporter, self.settings, self.shutdown, self._wakeup,
-                batch.folders[claimed.held.task_id], batch.give if claimed is batch.claimed else None,
-                batch.alone_by, batch.go_alone,
-            )  # fmt: skip
-            ending = supervisor.run()
-            self._pace.note(claimed.task.type, time.monotonic() - began_at, goes_on=supervisor.goes_on)
-            self._stable.review(claimed.task.type, ending)
-            batch.end(ending, goes_on=supervisor.goes_on)
-            if ending:
-                self.count_attempt(ending)
-            elif reporter.is_lost:
-                log.warning("task %s was given away; its work here was stopped", claimed.held.task_id)
-        self._tell_news()
-        self._settle(batch, reporter)
-
-    def _settle(self, batch: Batch, reporter: Reporter) -> None:
-        claim = None if batch.rest else self._next_claim()
-        reply = None
-        if batch.ended:
-            reply = settle(
-                self._claims.store, reporter, batch.ended, self.actor, next_claim=claim, give_up=self._give_up
-            )
-        if batch.rest:
-            first, *followers = batch.rest
-            reply = replace(first, followers=tuple(followers))
-        self._claims.keep(reply)
-
-    def _tell(self, ended: Sequence[Ended]) -> None:
-        tell(self.store, ended, self.actor, give_up=self._give_up)
 
     def _next_claim(self) -> Claim | None:
         no_more = self._jobs_left is not None and self._jobs_left <= 0
@@ -372,9 +318,4 @@ class Worker(PlainWorker):
         horse = self._stable.horse
         if is_counted or horse is None:
             return []
-        return [(name, most) for name, most in self._pace.together() if name in horse.set_up]
-
-    def _give_up(self) -> bool:
-        # A handler that hears nothing is killed two graces after it was to stop; Redis then has one to answer. A
-        # timeout or a cancel in that time gives the handler a grace more: then `settle` tells Redis once all the same.
-        return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + 3 * self.settings.grace
+        return [(name, most) for name, most in self._runs.pace.together() if name in horse.set_up]

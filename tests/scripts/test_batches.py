@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from audit import audit
 from ghostless.jobs.batch import MOST
+from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.messages import Claim, Claimed, ClaimReply, Ending, Finished
 from ghostless.jobs.settle import given_back
 from ghostless.statemachine import Event, Policy, Reason, State
@@ -302,7 +303,9 @@ def test_the_doctor_finds_a_mark_that_was_left(redis: Redis) -> None:
     fill(stage, 1)
     redis.hset(stage.keys.task("t1"), "batched", 1)
     assert ["b: t1 is PENDING and its batched is '1'"] == audit(redis, stage.keys, ["t1"])
-    stage.store.scripts.call("repair", (), ("doctor", "t1"))
+    assert ["t1: it is PENDING and its batched is 1"] == [
+        f"{problem.task_id}: {problem.what}" for problem in Doctor(stage.store).audit()
+    ]
 
 
 def test_a_task_costs_redis_less_in_a_batch(redis: Redis) -> None:

@@ -105,7 +105,8 @@ class Supervisor:
     _has_told_drain: bool = False
 
     def __post_init__(self) -> None:
-        self._clocks = Clocks(self.claimed.task.policy, self.claimed.answered_at)
+        begins_at = self.claimed.answered_at if self.give else time.monotonic()
+        self._clocks = Clocks(self.claimed.task.policy, begins_at)
 
     def run(self) -> Ending | None:
         """Run the handler to its end; None when the attempt was given away meanwhile, or given back before it began."""

@@ -82,7 +82,7 @@ local function begin(task, claim, now, is_batched)
     "lease", claim.lease, "patience", claim.patience, -- by which others judge this worker; theirs may be shorter
   }
   if is_batched then set(move, "batched", 1) end -- it may not have begun when its worker is lost
-  if task.attempt > 1 then move.delete = {"progress", "progress_at", "message"} end
+  if task.attempt > 1 then move.delete = {"progress", "progress_at", "message", "batched"} end
   return commit(move, now, {lease = claim.lease, ticket_taken = claim.ticket_taken})
 end
 

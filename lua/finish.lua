@@ -9,8 +9,8 @@
 -- ARGV[7] ms that the worker may take beyond a deadline to end an attempt itself
 -- ARGV[8] types of which it takes several at once, and how many, ",a=2,b=9,"; "" for none
 -- ARGV[9..n] for each attempt its number and token; COMPLETE, FAIL, TIMEOUT, STOPPED or SUSPEND; reason; message for
---         the history; result (JSON) for COMPLETE, else error text or ""; "1" when a retry makes sense; delay the handler
---         asked for (ms); random number in [0, 1) for the jitter
+--         the history; result (JSON) for COMPLETE, else error text or ""; "1" when a retry makes sense; delay the
+--         handler asked for (ms); random number in [0, 1) for the jitter
 -- returns for each attempt the answer (moved | already | refused | stale | missing, with id, state, attempt, entry) or
 --         what is wrong, then the answer of claim, or nothing
 -- appends the event; RETRY, GIVE_UP or PAUSE where the budgets and a pause say so;

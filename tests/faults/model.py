@@ -33,6 +33,7 @@ class Model:
     is_due: bool = False  # its waiting time is over
     is_lost: bool = False  # its lease is over
     is_overdue: bool = False  # its worker should have ended it long ago
+    is_batched: bool = False  # its attempt was started together with others
 
     @property
     def met(self) -> set[tuple[str, ...]]:
@@ -75,9 +76,10 @@ class Model:
             return False
         return bool(self.release())
 
-    def start(self, worker: str, token: str) -> None:
-        """A worker takes it."""
+    def start(self, worker: str, token: str, *, is_batched: bool = False) -> None:
+        """A worker takes it, alone or with others."""
         self.attempt += 1
+        self.is_batched = is_batched
         self.worker, self.token = worker, token
         self.is_lost = self.is_overdue = self.is_due = False
         self._go("START", "PROCESSING")
@@ -158,8 +160,14 @@ class Model:
         return self._go("GIVE_UP", "TIMEOUT_CANCELLED") if event == "TIMEOUT" else "moved"
 
     def take_away(self, budget: str) -> None:
-        """Its worker is gone, or does not end it: nothing that worker says counts any more."""
+        """Its worker is gone, or does not end it: nothing that worker says counts any more.
+
+        Of several nobody knows which one ended their worker: it costs none of them anything.
+        """
+        used = dict(self.used)
         self.end("TIMEOUT", budget)
+        if self.is_batched and budget == "losses":
+            self.used = used
         self.token = ""
 
     def requeue(self) -> None:

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from .batch import Batch, Pace
 from .claims import Claims
@@ -40,7 +40,7 @@ class Runs:
     wakeup: Wakeup
     next_claim: Callable[[], Claim | None]
     count: Callable[[Ending], None]
-    pace: Pace = field(default_factory=Pace)
+    pace: Pace
     misfits: int = 0  # claims in a row that this machine could not run
 
     def run(self, claimed: Claimed) -> None:

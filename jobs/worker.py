@@ -17,6 +17,7 @@ from rq.queue import Queue
 from rq.utils import now as utc_now
 from rq.worker.base import WorkerStatus
 
+from .batch import Pace
 from .claims import Claims
 from .connection import BLOCK, dedicated
 from .diary import Diary
@@ -76,6 +77,7 @@ class Worker(PlainWorker):
         )
         self._health: HealthServer | None = None
         self._jobs_left: int | None = None
+        self._pace = Pace()
         self._broken_horse = Pauses(2.0, 30.0)  # after one that could not be started
         self._ended_well = True
         self._deaf_until = 0.0  # to signals, on the monotonic clock
@@ -104,7 +106,7 @@ class Worker(PlainWorker):
         self._vitals.reporter = self._reporter = Reporter(self.store, self.actor, self._wakeup.wake, self._on_beat)
         self._runs = Runs(
             self.actor, self.store, self._claims, self._stable, self._vitals, self._reporter, self._workspace,
-            self.shutdown, self._wakeup, self._next_claim, self.count_attempt,
+            self.shutdown, self._wakeup, self._next_claim, self.count_attempt, self._pace,
         )  # fmt: skip
         self._install_signal_handlers()
         super().bootstrap(*args, **kw)
@@ -318,4 +320,4 @@ class Worker(PlainWorker):
         horse = self._stable.horse
         if is_counted or horse is None:
             return []
-        return [(name, most) for name, most in self._runs.pace.together() if name in horse.set_up]
+        return [(name, most) for name, most in self._pace.together() if name in horse.set_up]

@@ -118,7 +118,8 @@ class Supervisor:
                 return None if self.reporter.is_lost else _NOT_BEGUN
             if self.give is None or task.type in self.horse.set_up:  # else the horse says when the setup is over
                 self._clocks.begin(time.monotonic())
-            log.info("%s: attempt %d of %s begins", task.type, held.attempt, held.task_id)
+            if self.give:  # the end of one behind others is told within a moment, which is worth one line only
+                self._log_beginning()
             return self._watch()
         finally:
             shutil.rmtree(self.tmpdir, ignore_errors=True)  # mostly not there: few handlers ask for it
@@ -160,8 +161,16 @@ class Supervisor:
         return is_over or self.shutdown.requested or now >= self.alone_by
 
     def _is_begun_alone(self) -> bool:
+        is_begun = self.go_alone()
+        if is_begun and self.give is None and self.alone_by < math.inf:
+            self._log_beginning()
         self.alone_by = math.inf
-        return self.go_alone()
+        return is_begun
+
+    def _log_beginning(self) -> None:
+        log.info(
+            "%s: attempt %d of %s begins", self.claimed.task.type, self.claimed.held.attempt, self.claimed.held.task_id
+        )
 
     def _tell_lease(self) -> None:
         """Let the horse know how long it may go on without a further word, should this process be frozen."""

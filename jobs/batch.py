@@ -85,7 +85,9 @@ class Batch:
             yield self._left[0]
 
     def give(self, first: Mapping[str, Any]) -> None:
-        """Give the horse the order of the first task, and with it those of all others."""
+        """Give the horse the order of the first task, and with it those of all others, unless their leases are old."""
+        if time.monotonic() >= self.claimed.asked_at + self.lease / 2:  # the worker was frozen; the first one's is new
+            self._left, self.rest = self._left[:1], self._left[1:]
         self._is_given = True
         self.horse.run(first, *map(self._order, self._left[1:]))
 

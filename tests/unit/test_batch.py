@@ -1,5 +1,6 @@
 """Batches without any process: how many tasks are taken at once, and what is known of each at every moment."""
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -51,7 +52,8 @@ class NoHorse:
 def claimed(size: int) -> Claimed:
     """Return tasks t0, t1 and so on that were started together."""
     tasks = [Task(f"t{number}", "demo", "q", State.PROCESSING, 1, 1, 1, Policy()) for number in range(size)]
-    first, *behind = [Claimed(Held(task.id, 1, "token"), task, {}, None) for task in tasks]
+    now = time.monotonic()
+    first, *behind = [Claimed(Held(task.id, 1, "token"), task, {}, None, now) for task in tasks]
     return replace(first, followers=tuple(behind))
 
 
@@ -239,4 +241,14 @@ def test_when_nothing_can_be_run_here_only_what_began_fails(batch: Batch, horse:
 def test_what_was_never_ordered_was_not_begun(batch: Batch) -> None:
     """The first one's lease was over before the horse heard of any."""
     batch.end(Ending(Event.SUSPEND, Reason.HEARTBEAT_LOST), goes_on=False)
+    assert ["t1", "t2", "t3", "t4"] == [claimed.held.task_id for claimed in batch.rest]
+
+
+def test_nothing_begins_behind_another_under_an_old_lease(batch: Batch, horse: NoHorse) -> None:
+    """That of the first one is renewed before it begins; the others are run later, each after its own is renewed."""
+    batch.claimed = replace(batch.claimed, asked_at=time.monotonic() - batch.lease)
+    batch.give({})
+    assert [] == horse.numbers
+    batch.end(DONE, goes_on=True)
+    assert [] == list(batch)
     assert ["t1", "t2", "t3", "t4"] == [claimed.held.task_id for claimed in batch.rest]

@@ -31,7 +31,7 @@ end
 local function claimed(task)
   local answer = {
     "claimed", redis.call("HGETALL", key.task .. task.id), task.id,
-    task.params or params_of(task), task.attempt > 1 and value_of(key.checkpoint .. task.id),
+    task.params or params_of(task), value_of(key.checkpoint .. task.id),
   }
   if task.dependencies then
     local ids, damage = dependencies_of(task)

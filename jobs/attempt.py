@@ -26,6 +26,7 @@ class Attempt:
         self.is_forced = False  # asked for the second time, or for a reason that waits for nothing
         self.has_checkpoint = False
         self.is_interrupted = False  # the last stop was raised by the signal, not by a call of the context
+        self.is_quiet = True  # it has sent nothing yet
         self._channel = channel
         self._lock = threading.Lock()
         self._sender: int | None = None  # the thread whose frame is on its way
@@ -55,6 +56,7 @@ class Attempt:
             if self._is_over:
                 raise StaleAttempt(self.task_id, self.number)
             self._sender = threading.get_ident()
+            self.is_quiet = False
             try:
                 self._channel.send({"kind": kind, "task_id": self.task_id, "attempt": self.number, **fields})
                 self.has_checkpoint |= kind == "checkpoint"

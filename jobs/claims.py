@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..statemachine import Event, Reason
 from .errors import GhostlessError, RedisFull, RedisUnavailable
-from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
+from .messages import Claim, Claimed, ClaimReply, NothingToClaim, PlainJob
 from .pauses import Pauses
 from .registered import tolerate
+from .settle import given_back, tell
 from .store import Store
 
 log = logging.getLogger("rq.worker.ghostless")
@@ -45,8 +45,8 @@ class Claims:
         """Give back what is kept and not begun."""
         kept, self._kept = self._kept, None
         if isinstance(kept, Claimed):
-            ending = Ending(Event.SUSPEND, Reason.SHUTDOWN, "given back, not begun")
-            tolerate(lambda: self.store.finish(kept.held, ending, self.actor))
+            ended = given_back([kept, *kept.followers])
+            tolerate(lambda: tell(self.store, ended, self.actor, give_up=lambda: True))
         elif isinstance(kept, PlainJob):
             tolerate(lambda: self.store.put_back(kept))
 

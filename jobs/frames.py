@@ -27,24 +27,25 @@ class FrameError(GhostlessError):
 class Channel:
     """One end of a connected socket. Any thread may send; only one may receive."""
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, received: bytes = b"") -> None:
+        """Be an end, of which somebody may have `received` the first bytes already."""
         self._socket = connected
         self._sending = threading.Lock()
-        self._received = bytearray()
+        self._received = bytearray(received)
         self.is_ended = False  # the other end is closed, and all that it sent was received
 
     def fileno(self) -> int:
         """Return the descriptor to wait on until there is something to receive."""
         return self._socket.fileno()
 
-    def send(self, frame: Frame) -> None:
-        """Send one whole frame; waits while the other end does not read.
+    def send(self, *frames: Frame) -> None:
+        """Send whole frames; waits while the other end does not read.
 
-        Raises FrameError, with nothing sent, when the frame is too large or not JSON, and OSError when the other
+        Raises FrameError, with nothing sent, when a frame is too large or not JSON, and OSError when the other
         end is gone. A frame that was interrupted half-way ends the channel for sending, since the rest would be
         read as garbage.
         """
-        data = _encode(frame)
+        data = b"".join(map(_encode, frames))
         with self._sending:
             try:
                 self._socket.sendall(data)

@@ -11,27 +11,34 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import cast
+from typing import Any, cast
 
 from .attempt import Attempt
 from .execution import Runner
 from .failure import traceback_of
 from .frames import Channel, Frame
+from .output import waiting
+from .permits import Gate
 from .registry import registry
 from .tether import Lease, die, tie_to_worker
+
+SMALL = 4096
+"""Characters of a result that may wait for others to be told with it."""
 
 
 class Horse:
     """The life of one horse, from its first frame to its last."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, gate: Gate) -> None:
+        self._channel, self._gate = channel, gate
         self._orders = queue.SimpleQueue[tuple[Frame, Attempt | None]]()
+        self._known: dict[tuple[str, int], Attempt] = {}  # those that run, or were ordered
         self._current: Attempt | None = None
+        self._goes_on = False  # with the next order, if that has a permit
         self._lease = Lease()
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         self._home = os.open(".", os.O_RDONLY)
@@ -51,7 +58,9 @@ class Horse:
         while True:
             order, attempt = self._orders.get()
             if attempt:
-                self._run(runner, attempt, order)
+                if self._may_begin(order):
+                    self._run(runner, attempt, order)
+                del self._known[attempt.task_id, attempt.number]
             elif order["kind"] == "set up":
                 runner.preload(order["type"])
             else:
@@ -68,7 +77,14 @@ class Horse:
         self._channel.send({"kind": "ready", "types": registry.published(), "pid": os.getpid()})
         return True
 
+    def _may_begin(self, order: Frame) -> bool:
+        """Tell whether an order is still to be carried out: one behind another may have been taken back."""
+        return "permit" not in order or (self._goes_on and self._gate.opens_for(order["permit"]))
+
     def _run(self, runner: Runner, attempt: Attempt, order: Frame) -> None:
+        self._current = attempt
+        if "permit" in order:
+            self._lease.begin(attempt, order["until"])
         self._lease.wait_until_it_runs()  # this process may have been frozen since the order came
         signal.signal(signal.SIGUSR1, self._interrupt)  # user code may have taken it
         ending = runner.run(attempt, order)
@@ -79,7 +95,9 @@ class Horse:
         runner.end_what_handlers_started()
         _flush_output()
         os.fchdir(self._home)  # the handler may have gone to its temporary folder, which the worker removes
-        attempt.finish(**ending, threads=runner.threads_left())
+        threads = runner.threads_left()
+        self._goes_on = attempt.is_quiet and not threads and _is_small(ending) and not _has_printed()
+        attempt.finish(**ending, threads=threads, goes_on=self._goes_on)
 
     def _exit(self, runner: Runner) -> int:
         for error in runner.tear_down():
@@ -113,18 +131,17 @@ class Horse:
                 self._lease.extend(attempt, frame["until"])
         elif frame["kind"] == "run":
             # From now on a stop finds the attempt, even before the main thread does.
-            self._current = Attempt(self._channel, frame["task_id"], frame["attempt"])
-            self._lease.begin(self._current, frame["until"])
-            self._orders.put((frame, self._current))
+            attempt = Attempt(self._channel, frame["task_id"], frame["attempt"])
+            self._known[attempt.task_id, attempt.number] = attempt
+            if "permit" not in frame:
+                self._lease.begin(attempt, frame["until"])
+            self._orders.put((frame, attempt))
         else:
             self._orders.put((frame, None))
 
     def _addressed(self, frame: Frame) -> Attempt | None:
-        """Return the running attempt if a frame is meant for it; it may be about an earlier one."""
-        attempt = self._current
-        if attempt and (attempt.task_id, attempt.number) == (frame["task_id"], frame["attempt"]):
-            return attempt
-        return None
+        """Return the attempt that a frame is meant for, unless that is over."""
+        return self._known.get((frame["task_id"], frame["attempt"]))
 
     def _stop(self, frame: Frame) -> None:
         attempt = self._addressed(frame)
@@ -142,13 +159,29 @@ def _flush_output() -> None:
             stream.flush()
 
 
+def _is_small(ending: Mapping[str, Any]) -> bool:
+    """Tell whether an attempt returned what can wait for others to be told with it."""
+    return ending["kind"] == "returned" and len(ending["result"]) <= SMALL
+
+
+def _has_printed() -> bool:
+    """Tell whether something is printed that the worker has not read; while others may follow, it reads nothing."""
+    try:
+        return any(waiting(stream) for stream in (1, 2))
+    except OSError:  # closed, or replaced by user code
+        return True
+
+
 def live_on(descriptor: int) -> int:
     """Be a horse on a channel, tied to the worker by the standard input. Returns the exit code."""
-    channel = Channel(socket.socket(fileno=descriptor))
-    os.set_inheritable(channel.fileno(), False)
-    os.register_at_fork(after_in_child=channel.close)  # what a handler forks must not keep the channel open
+    connected = socket.socket(fileno=descriptor)
+    os.set_inheritable(connected.fileno(), False)
     tie_to_worker()
-    return Horse(channel).live()
+    # A worker of an older version gives no permits, but begins with its first frame.
+    received, permits, _, _ = socket.recv_fds(connected, 1, 1, socket.MSG_CMSG_CLOEXEC)
+    channel = Channel(connected, b"" if permits else received)
+    os.register_at_fork(after_in_child=channel.close)  # what a handler forks must not keep the channel open
+    return Horse(channel, Gate(permits[0] if permits else None)).live()
 
 
 if __name__ == "__main__":

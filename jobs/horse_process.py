@@ -10,7 +10,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, TextIO, cast
@@ -22,11 +23,15 @@ from .frames import Channel, FrameError
 from .launch import Launch, spawn
 from .memory import MemoryWatch
 from .output import Output
+from .permits import Permits
 from .processes import end, offspring, signal_name
 
 SEND_TIMEOUT = 5
 """Seconds that a horse may leave a frame unread before it counts as broken."""
 
+
+KILLED = "its worker killed it"
+"""The cause of the death of a horse that lived well before."""
 
 _PLACE = re.compile(r'File "(.+)", line (\d+)')
 
@@ -69,8 +74,13 @@ class Horse:
         ]
         for output in self._outputs:
             output.start()
+        self.permits = Permits()
+        with contextlib.suppress(OSError):  # it is dead already, which is noticed below
+            socket.send_fds(ours, [b"p"], [self.permits.fd])
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT, 0))
         self.channel = Channel(ours)
+        self._inbox = deque[dict[str, Any]]()
+        self.holds_output = False  # since several tasks may be running, of which it would not be known who prints
         self._fault = ""
         self._cause = ""
         self._memory = MemoryWatch()
@@ -137,20 +147,28 @@ class Horse:
                 return SetupFailure(f"it ran longer than the timeout of the type, {patience:g} s")
         return None
 
-    def frames(self, timeout: float, also: Sequence[int] = ()) -> list[dict[str, Any]]:
-        """Return the frames that came within `timeout` seconds; return early when an fd of `also` is readable."""
+    def frames(self, timeout: float, also: Sequence[int] = ()) -> Iterator[dict[str, Any]]:
+        """Yield the frames that came within `timeout` seconds; fewer when an fd of `also` is readable before.
+
+        What is left when the caller stops is there for the next one.
+        """
+        if not self._inbox:
+            self._inbox.extend(self._received(timeout, also))
+        while self._inbox:
+            frame = self._inbox.popleft()
+            self._note(frame)
+            yield frame
+
+    def _received(self, timeout: float, also: Sequence[int]) -> list[dict[str, Any]]:
         if self._pidfd is None:
             return []
         ours = self.channel.fileno()
         readable, _, _ = select.select([ours, self._pidfd, *also], [], [], max(0.0, timeout))
         try:
-            frames = self.channel.receive_ready() if ours in readable else []
+            return self.channel.receive_ready() if ours in readable else []
         except FrameError as error:
             self._fault = f"it sent what is no frame ({error})"
             return []
-        for frame in frames:
-            self._note(frame)
-        return frames
 
     def _note(self, frame: Mapping[str, Any]) -> None:
         self.retires = frame.get("retire") or self.retires
@@ -162,13 +180,32 @@ class Horse:
 
     def catch_up(self) -> None:
         """Wait a moment until all that the handler printed is handed out."""
+        self.hand_out()
         for output in self._outputs:
             output.catch_up()
 
-    def run(self, frame: Mapping[str, Any]) -> None:
-        """Give the horse a task. A horse that is dead is noticed by the one who waits for its frames."""
+    def run(self, *orders: Mapping[str, Any]) -> None:
+        """Give the horse tasks to run one after the other. One that is dead is noticed by who waits for its frames.
+
+        Those behind the first it begins only with a permit. It goes on for as long as each handler returns and says
+        nothing, so nothing is handed out of what is printed: it is of the last one that began.
+        """
         self._memory.look()
-        self._send({"kind": "run", **frame})
+        first, *behind = orders
+        if behind:
+            self.holds_output = True
+            for output in self._outputs:
+                output.hold()
+        numbers = self.permits.give(len(behind)) if behind else ()
+        numbered = ({"kind": "run", "permit": number, **order} for number, order in zip(numbers, behind, strict=True))
+        self._send({"kind": "run", **first}, *numbered)
+
+    def hand_out(self) -> None:
+        """Hand out what is printed from now on: nobody but one handler can be the one who prints."""
+        if self.holds_output:
+            self.holds_output = False
+            for output in self._outputs:
+                output.go_on()
 
     def extend(self, task_id: str, attempt: int, until: float) -> None:
         """Let the handler of this very attempt go on until then, on the monotonic clock; else the horse ends itself."""
@@ -179,9 +216,9 @@ class Horse:
         """Ask the handler of this very attempt to stop; with `force` by raising in it at once."""
         self._send({"kind": "stop", "task_id": task_id, "attempt": attempt, "why": why, "force": force})
 
-    def _send(self, frame: dict[str, Any]) -> None:
+    def _send(self, *frames: dict[str, Any]) -> None:
         try:
-            self.channel.send(frame)
+            self.channel.send(*frames)
         except OSError as error:
             self._fault = f"a frame could not be sent to it ({error})"
 
@@ -189,14 +226,16 @@ class Horse:
         """Kill the process and its group, and wait until it is gone; the channel is closed then."""
         if self._pidfd is None:
             return
+        self.hand_out()
         if self._process.poll() is None and not self._cause:
-            self._cause = "its worker killed it"
+            self._cause = KILLED
         left = offspring(self.pid)  # also those in a session of their own
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         end(left)
         self.channel.close()
+        self.permits.close()
         if self._process.stdin:
             self._process.stdin.close()
         os.close(self._pidfd)
@@ -214,6 +253,7 @@ class Horse:
     def let_go(self) -> None:
         """In a fork of the worker: close this process' copies of what ties the horse to the worker."""
         self.channel.close()
+        self.permits.close()
         if self._process.stdin:
             self._process.stdin.close()
 

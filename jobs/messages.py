@@ -1,5 +1,6 @@
 """What goes to the scripts and what they answer, as frozen values."""
 
+import random
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -12,8 +13,8 @@ from .model import Task
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a script said: `moved`, `already`, `refused`, `stale`, `conflict`, `purged`, `missing`, `unknown` or
-    `unserved`.
+    """What a script said: `moved`, `already`, `refused`, `stale`, `conflict`, `purged`, `missing`, `unknown`,
+    `unserved` or `damaged`.
     """
 
     word: str
@@ -81,6 +82,8 @@ class Claimed:
     """What the tasks that it depends on returned, by id; how many bytes that is when it is too much."""
     answered_at: float = field(default_factory=time.monotonic)
     """When the call had its answer: the timeout counts from here, so that no attempt runs shorter than it may."""
+    followers: tuple["Claimed", ...] = ()
+    """Tasks that were started with it, to be run right behind it in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,24 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class Finished:
+    """An attempt with its end, as Redis is to be told. `fraction` in [0, 1) is the jitter of a retry."""
+
+    held: Held
+    ending: Ending
+    fraction: float = field(default_factory=random.random)
+
+    @property
+    def packed(self) -> tuple[str | int | float, ...]:
+        """What the script takes of it, in its order."""
+        held, ending = self.held, self.ending
+        return (
+            held.attempt, held.token, ending.event, ending.reason, ending.message, ending.text,
+            int(ending.retryable), ending.asked, self.fraction,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A worker's wish for a task of these types from these queues, in the order of the queues."""
 
@@ -126,16 +147,24 @@ class Claim:
     token: str
     types: tuple[str, ...]
     tasks_only: bool = False  # plain rq jobs are passed over
+    together: tuple[tuple[str, int], ...] = ()  # types of which the worker takes several at once, and how many
 
     @classmethod
-    def new(cls, worker_id: str, queues: Sequence[str], types: Sequence[str]) -> "Claim":
+    def new(
+        cls, worker_id: str, queues: Sequence[str], types: Sequence[str], together: Sequence[tuple[str, int]] = ()
+    ) -> "Claim":
         """Return a claim with a fresh token; repeat the same object when its reply is lost."""
-        return cls(worker_id, tuple(queues), secrets.token_hex(8), tuple(types))
+        return cls(worker_id, tuple(queues), secrets.token_hex(8), tuple(types), together=tuple(together))
 
     @property
     def packed_types(self) -> str:
         """The types as the scripts look for one in them: ",a,b,"."""
         return f",{','.join(self.types)},"
+
+    @property
+    def packed_together(self) -> str:
+        """How many of which types as the scripts look for one in them: ",a=2,b=9,"."""
+        return f",{','.join(f'{name}={most}' for name, most in self.together)},"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import array
 import fcntl
 import os
+import select
 import termios
 import threading
 import time
@@ -24,14 +25,22 @@ class Output(threading.Thread):
         super().__init__(name="output", daemon=True)
         self._pipe, self._on_line = pipe, on_line
         self._reading = threading.Lock()
+        self._may_read = threading.Event()
+        self._may_read.set()
         self._rest = b""
 
     def run(self) -> None:
         """Hand out line after line until the other end is closed by all who have it."""
-        fd = self._pipe.fileno()
-        while chunk := os.read(fd, 1):  # waits without the lock
+        readable = select.poll()
+        readable.register(self._pipe, select.POLLIN)
+        while True:
+            readable.poll()
+            self._may_read.wait()
             with self._reading:
-                self._take(chunk + (os.read(fd, _CHUNK) if _waiting(fd) else b""))
+                chunk = os.read(self._pipe.fileno(), _CHUNK)
+                self._take(chunk)
+            if not chunk:
+                break
         if self._rest:
             self._on_line(_text(self._rest))
         self._pipe.close()
@@ -44,6 +53,14 @@ class Output(threading.Thread):
             self._on_line(_text(self._rest))
             self._rest = b""
 
+    def hold(self) -> None:
+        """Leave what is printed in the pipe, where the horse sees it, until `go_on`."""
+        self._may_read.clear()
+
+    def go_on(self) -> None:
+        """Read again."""
+        self._may_read.set()
+
     def catch_up(self, patience: float = 0.5) -> None:
         """Wait until what was printed so far is handed out, at most `patience` seconds."""
         give_up_at = time.monotonic() + patience
@@ -52,11 +69,11 @@ class Output(threading.Thread):
 
     def _is_idle(self) -> bool:
         with self._reading:
-            return self._pipe.closed or not _waiting(self._pipe.fileno())
+            return self._pipe.closed or not waiting(self._pipe.fileno())
 
 
-def _waiting(fd: int) -> int:
-    """Return how many bytes can be read at once."""
+def waiting(fd: int) -> int:
+    """Return how many bytes are in a pipe; either end may ask."""
     number = array.array("i", [0])
     fcntl.ioctl(fd, termios.FIONREAD, number)
     return number[0]

@@ -1,14 +1,13 @@
 """The last word about an attempt: its end is told to Redis until it answers, and to the log of the worker."""
 
 import logging
-import random
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..statemachine import Event, Reason
 from .errors import CorruptRecord, GhostlessError
-from .messages import Answer, Claim, Claimed, ClaimReply, Ending
+from .messages import Answer, Claim, Claimed, ClaimReply, Ending, Finished
 from .names import MESSAGE_LIMIT
 from .pauses import Pauses
 from .reporter import Reporter
@@ -18,44 +17,65 @@ from .values import cut
 log = logging.getLogger("rq.worker.ghostless")
 
 
+Ended = tuple[Claimed, Ending]
+"""An attempt, and how it ended."""
+
+
 def settle(
     store: Store,
     reporter: Reporter,
-    claimed: Claimed,
-    ending: Ending,
+    ended: Sequence[Ended],
     actor: str,
     *,
     next_claim: Claim | None,
     give_up: Callable[[], bool],
-) -> tuple[Answer | None, ClaimReply | None]:
-    """Tell Redis how an attempt ended, again and again until it answers, and claim the next task with it.
+) -> ClaimReply | None:
+    """Tell Redis how attempts ended, again and again until it answers, and claim what comes next with it.
 
-    The work is done, so an outage only delays its result. Returns (None, None) when the attempt was given
-    away, cannot be settled, or `give_up` said so; the watchdog then finds the task by its lease. However late it is,
-    Redis is told at least once: it may be the handler alone that took so long.
+    The reporter holds the last one. Returns what was claimed; None when none was, or when nothing could be told.
+    """
+    while not reporter.flush(patience=1.0) and not give_up():
+        pass
+    if reporter.is_lost:  # the attempt was given away
+        ended = [(claimed, ending) for claimed, ending in ended if claimed.held.task_id != reporter.task_id]
+    # From here on no beat may ask about the attempt: it could be over, and its answer be on its way.
+    reporter.release()
+    return tell(store, ended, actor, next_claim=next_claim, give_up=give_up) if ended else None
+
+
+def tell(
+    store: Store, ended: Sequence[Ended], actor: str, *, next_claim: Claim | None = None, give_up: Callable[[], bool]
+) -> ClaimReply | None:
+    """Tell Redis how attempts ended, until it answers, and the log; return what was claimed with it.
+
+    The work is done, so an outage only delays its result. Returns None when the attempts cannot be settled or `give_up`
+    said so; the watchdog then finds the tasks by their leases. However late it is, Redis is told at least once: it may
+    be the handler alone that took so long.
     """
     # After an outage a lease is left to each worker, in which its result must arrive.
     pauses = Pauses(0.05, min(2.0, store.settings.lease / 4))
-    fraction = random.random()
-    was_sent = is_last = False
+    finished = [Finished(claimed.held, ending) for claimed, ending in ended]
+    answers, reply, is_last = [None] * len(ended), None, False
     while not is_last:
         is_last = give_up()
-        if not was_sent and not reporter.flush(patience=1.0) and not is_last:
-            continue
-        if not was_sent and reporter.is_lost:
-            break
-        # From here on no beat may ask about the attempt: it could be over, and its answer be on its way.
-        reporter.release()
-        was_sent = True
         try:
-            return store.finish(claimed.held, ending, actor, next_claim, fraction=fraction)
+            answers, reply = store.finish_each(finished, actor, next_claim)
+            break
         except CorruptRecord as error:
-            log.error("task %s cannot be settled: %s", claimed.held.task_id, error)
+            log.error("task %s cannot be settled: %s", finished[-1].held.task_id, error)
             break
         except GhostlessError as error:
-            log.warning("%s; the result of %s is kept", error, claimed.held.task_id)
+            log.warning("%s; the result of %s is kept", error, finished[-1].held.task_id)
         time.sleep(pauses.next())
-    return None, None
+    for (claimed, ending), answer in zip(ended, answers, strict=True):
+        log_ending(claimed, ending, answer)
+    return reply
+
+
+def given_back(claimed: Sequence[Claimed]) -> list[Ended]:
+    """Return the end of attempts that were not begun: the tasks come back to the head of their queue in this order."""
+    ending = Ending(Event.SUSPEND, Reason.SHUTDOWN, "given back, not begun")
+    return [(one, ending) for one in reversed(claimed)]
 
 
 def not_run(worker: str, error: Exception) -> Ending:

@@ -6,6 +6,7 @@ import random
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, cast
 
@@ -20,8 +21,10 @@ from .messages import (
     Answer,
     Archived,
     Claim,
+    Claimed,
     ClaimReply,
     Ending,
+    Finished,
     Held,
     NothingToClaim,
     PlainJob,
@@ -98,6 +101,7 @@ class Store:
         asked_at = time.monotonic()
         arguments = (
             claim.worker_id, claim.token, self._lease, claim.packed_types, self._patience, int(claim.tasks_only),
+            claim.packed_together,
         )  # fmt: skip
         reply = self._scripts.call("claim", lists, arguments)
         return self._read_claim(reply, asked_at)
@@ -157,18 +161,30 @@ class Store:
 
         `fraction` in [0, 1) is the jitter of a retry; random when not given.
         """
-        queues = [self.keys.rq_queue(queue) for queue in claim.queues] if claim else []
         jitter = random.random() if fraction is None else fraction
+        (answer,), following = self.finish_each([Finished(held, ending, jitter)], actor, claim)
+        return answer, following
+
+    def finish_each(
+        self, finished: Sequence[Finished], actor: str, claim: Claim | None = None
+    ) -> tuple[list[Answer], ClaimReply | None]:
+        """End attempts, each for itself, and start what the worker runs next in the same call.
+
+        What cannot be ended since it is damaged is told in the log, and answered with the word `damaged`; when it is
+        the only one, CorruptRecord is raised.
+        """
+        tasks = [self.keys.task(one.held.task_id) for one in finished]
+        queues = [self.keys.rq_queue(queue) for queue in claim.queues] if claim else []
         arguments = (
-            held.attempt, held.token, ending.event, actor, ending.reason, ending.message, ending.text,
-            int(ending.retryable), ending.asked, jitter,
+            len(tasks), actor,
             claim.worker_id if claim else "", claim.token if claim else "", self._lease,
-            claim.packed_types if claim else "", self._patience,
+            claim.packed_types if claim else "", self._patience, claim.packed_together if claim else "",
+            *chain.from_iterable(one.packed for one in finished),
         )  # fmt: skip
         asked_at = time.monotonic()
-        reply = self._scripts.call("finish", [self.keys.task(held.task_id), *queues], arguments)
-        following = self._read_claim(reply[1], asked_at) if len(reply) > 1 else None
-        return Answer.read(reply[0], held.task_id), following
+        reply = self._scripts.call("finish", [*tasks, *queues], arguments)
+        following = self._read_claim(reply[len(tasks)], asked_at) if len(reply) > len(tasks) else None
+        return [_read_end(one.held, answer) for one, answer in zip(finished, reply, strict=False)], following
 
     def _read_claim(self, reply: Sequence[Any] | Exception, asked_at: float) -> ClaimReply:
         if isinstance(reply, Exception):
@@ -176,8 +192,15 @@ class Store:
         word = cast(str, reply[0])
         if word == "plain":
             return PlainJob(reply[1], reply[2])
-        if word != "claimed":
+        if word not in ("claimed", "batch"):
             return NothingToClaim(word)
+        read = [self._read_claimed(one, asked_at) for one in (reply[1:] if word == "batch" else [reply])]
+        first, *followers = [claimed for claimed in read if claimed] or [None]
+        if first is None:
+            return NothingToClaim("damaged")
+        return replace(first, followers=tuple(followers)) if followers else first
+
+    def _read_claimed(self, reply: Sequence[Any], asked_at: float) -> Claimed | None:
         started = Started.read(reply)
         try:
             return started.claimed(asked_at)
@@ -185,7 +208,7 @@ class Store:
             # No worker can run it: the attempt ends here, or the task would come to each worker in turn.
             ending = Ending(Event.FAIL, Reason.INVALID_PARAMS, str(error), str(error), retryable=False)
             self.finish(started.held, ending, f"worker:{started.worker_id}")
-            return NothingToClaim("damaged")
+            return None
 
     def put_back(self, plain: PlainJob) -> None:
         """Put a plain job that was not begun back to the head of its queue."""
@@ -313,6 +336,13 @@ class Store:
                 self.redis.hset(self.keys.limits, ARCHIVE_DEMAND, "demanded")
             elif not demanded:
                 self.redis.hdel(self.keys.limits, ARCHIVE_DEMAND)
+
+
+def _read_end(held: Held, reply: Sequence[Any] | Exception) -> Answer:
+    if isinstance(reply, Exception):
+        log.error("task %s cannot be settled: %s", held.task_id, reply)
+        return Answer("damaged", held.task_id)
+    return Answer.read(reply, held.task_id)
 
 
 def _read_swept(reply: Sequence[Any]) -> Swept:

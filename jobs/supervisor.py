@@ -6,15 +6,16 @@ ending is told to Redis only when the handler is known not to run any more.
 """
 
 import logging
+import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..statemachine import Event, Reason, State
 from .clocks import Clocks
-from .horse_process import Horse
+from .horse_process import KILLED, Horse
 from .messages import Claimed, Ending
 from .reporter import Reporter
 from .settings import Settings
@@ -75,6 +76,8 @@ _STRENGTH = {"pause": 0, "shutdown": 1, "timeout": 2, "stall": 2, "cancel": 3, "
 _UNSEEN = {"timeout", "stall"}
 """Reasons that only this worker knows; the others stand in the task's state, or in the beat of one that drains."""
 
+_KILLED_BEFORE = Ending(Event.SUSPEND, Reason.SHUTDOWN, "its process was killed for what a task before it did")
+
 _NOT_BEGUN = Ending(Event.SUSPEND, Reason.HEARTBEAT_LOST, "its lease was over before the handler could begin")
 
 _WISHED_BY_STATE = {State.CANCELLING: "cancel", State.PAUSING: "pause"}
@@ -91,6 +94,10 @@ class Supervisor:
     shutdown: Shutdown
     wakeup: Wakeup
     tmpdir: str
+    give: Callable[[Mapping[str, Any]], None] | None  # gives the horse its order; None when it has it already
+    alone_by: float = math.inf  # when nothing may wait behind it any more, on the monotonic clock
+    go_alone: Callable[[], bool] = lambda: True  # lets nothing wait behind it; tells whether it was begun itself
+    goes_on: bool = False  # the horse, with what waits behind it
     _clocks: Clocks = field(init=False)
     _has_saved: bool = False  # a checkpoint, in this attempt
     _stop: _Stop | None = None
@@ -98,37 +105,32 @@ class Supervisor:
     _has_told_drain: bool = False
 
     def __post_init__(self) -> None:
-        self._clocks = Clocks(self.claimed.task.policy, self.claimed.answered_at)
+        begins_at = self.claimed.answered_at if self.give else time.monotonic()
+        self._clocks = Clocks(self.claimed.task.policy, begins_at)
 
     def run(self) -> Ending | None:
-        """Run the handler to its end; None when the attempt was given away meanwhile."""
+        """Run the handler to its end; None when the attempt was given away meanwhile, or given back before it began."""
         held, task = self.claimed.held, self.claimed.task
         self.reporter.hold(held, task.state, self.claimed.asked_at)
         self._told = self.reporter.renewed_at
         try:
-            # Frozen since the claim, or Redis took its time with it: others may run the task by now.
-            if time.monotonic() >= self._lease_ends_at() and not self.reporter.renew(self.settings.beat):
+            if self.give and not self._begin(self.give):
                 return None if self.reporter.is_lost else _NOT_BEGUN
-            is_timed = task.type in self.horse.set_up  # else the horse says when the setup is over
-            self.horse.run(
-                {
-                    "task_id": held.task_id,
-                    "attempt": held.attempt,
-                    "type": task.type,
-                    "params": self.claimed.params,
-                    "checkpoint": self.claimed.checkpoint,
-                    "results": self.claimed.results,
-                    "tmpdir": self.tmpdir,
-                    "until": self._lease_ends_at(),
-                    "is_timed": is_timed,
-                }
-            )
-            if is_timed:
+            if self.give is None or task.type in self.horse.set_up:  # else the horse says when the setup is over
                 self._clocks.begin(time.monotonic())
-            log.info("%s: attempt %d of %s begins", task.type, held.attempt, held.task_id)
+            if self.give:  # the end of one behind others is told within a moment, which is worth one line only
+                self._log_beginning()
             return self._watch()
         finally:
             shutil.rmtree(self.tmpdir, ignore_errors=True)  # mostly not there: few handlers ask for it
+
+    def _begin(self, give: Callable[[Mapping[str, Any]], None]) -> bool:
+        # Frozen since the claim, or Redis took its time with it: others may run the task by now.
+        if time.monotonic() >= self._lease_ends_at() and not self.reporter.renew(self.settings.beat):
+            return False
+        is_timed = self.claimed.task.type in self.horse.set_up
+        give(order(self.claimed, self.tmpdir, self._lease_ends_at(), is_timed=is_timed))
+        return True
 
     def _watch(self) -> Ending | None:
         while True:
@@ -143,6 +145,8 @@ class Supervisor:
                 self._clocks.excuse(time.monotonic())
             self._tell_lease()
             self._tell_drain()
+            if self._must_be_alone(time.monotonic()) and not self._is_begun_alone():
+                return None
             if self.reporter.is_lost:
                 self.horse.kill()
                 return None
@@ -151,6 +155,22 @@ class Supervisor:
             ending = self._enforce(time.monotonic())
             if ending:
                 return ending
+
+    def _must_be_alone(self, now: float) -> bool:
+        is_over = self.reporter.is_lost or not self.horse.alive or self._reason_to_stop(now) is not None
+        return is_over or self.shutdown.requested or now >= self.alone_by
+
+    def _is_begun_alone(self) -> bool:
+        is_begun = self.go_alone()
+        if is_begun and self.give is None and self.alone_by < math.inf:
+            self._log_beginning()
+        self.alone_by = math.inf
+        return is_begun
+
+    def _log_beginning(self) -> None:
+        log.info(
+            "%s: attempt %d of %s begins", self.claimed.task.type, self.claimed.held.attempt, self.claimed.held.task_id
+        )
 
     def _tell_lease(self) -> None:
         """Let the horse know how long it may go on without a further word, should this process be frozen."""
@@ -188,7 +208,9 @@ class Supervisor:
             case "retire":
                 pass  # what it is for is noted where all frames come in
             case _:
-                self.horse.catch_up()
+                self.goes_on = frame.get("goes_on", False)
+                if not (self.goes_on and self.horse.holds_output):  # else nothing was printed
+                    self.horse.catch_up()
                 return self._ended(frame)
         return None
 
@@ -229,6 +251,8 @@ class Supervisor:
                 self.horse.kill()
                 return ending
         cause = self.horse.cause_of_death()
+        if cause == KILLED and not self._stop:
+            return _KILLED_BEFORE
         if self._stop:
             return self._stopped(f"its process ended ({cause})")
         part = f"setup of {self.horse.setting_up}" if self.horse.setting_up else "handler"
@@ -238,7 +262,7 @@ class Supervisor:
 
     def _patience(self) -> float:
         stop = self._stop
-        times = [self._lease_ends_at()]
+        times = [self._lease_ends_at(), self.alone_by]
         if stop:
             times.append(stop.kill_at if stop.forced else stop.force_at)
         else:
@@ -292,6 +316,21 @@ class Supervisor:
     def _ask(self, stop: _Stop) -> None:
         held = self.claimed.held
         self.horse.ask_to_stop(held.task_id, held.attempt, stop.why, force=stop.forced)
+
+
+def order(claimed: Claimed, tmpdir: str, until: float, *, is_timed: bool = True) -> dict[str, Any]:
+    """Return what a horse is told of an attempt; `until` is when its lease ends, on the monotonic clock."""
+    return {
+        "task_id": claimed.held.task_id,
+        "attempt": claimed.held.attempt,
+        "type": claimed.task.type,
+        "params": claimed.params,
+        "checkpoint": claimed.checkpoint,
+        "results": claimed.results,
+        "tmpdir": tmpdir,
+        "until": until,
+        "is_timed": is_timed,
+    }
 
 
 def crashed(part: str, cause: str) -> Ending:

@@ -79,7 +79,7 @@ def _run_attempt(store: Store, settings: Settings, claimed: Claimed) -> None:
         horse.kill()  # which takes a moment, and rq is to end the job soon after the task
         if ending:
             ending = replace(ending, asked=max(ending.asked, RQ_ENDS_ITS_JOB))
-            settle(store, reporter, claimed, ending, actor, next_claim=None, give_up=lambda: False)
+            settle(store, reporter, [(claimed, ending)], actor, next_claim=None, give_up=lambda: False)
     finally:
         horse.kill()
         reporter.stop()
@@ -96,4 +96,4 @@ def _ending(
     except HorseBroken as error:
         return Ending(Event.FAIL, Reason.CRASHED, cut(str(error), MESSAGE_LIMIT), str(error))
     tmpdir = workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
-    return Supervisor(claimed, horse, reporter, settings, Shutdown(), wakeup, tmpdir).run()
+    return Supervisor(claimed, horse, reporter, settings, Shutdown(), wakeup, tmpdir, horse.run).run()

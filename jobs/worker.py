@@ -17,22 +17,23 @@ from rq.queue import Queue
 from rq.utils import now as utc_now
 from rq.worker.base import WorkerStatus
 
+from .batch import Pace
 from .claims import Claims
 from .connection import BLOCK, dedicated
 from .diary import Diary
 from .gpus import GpuMeter
 from .health import HealthServer, own_address
 from .horse_process import HorseBroken
-from .messages import Claim, Claimed, ClaimReply, Ending, NothingToClaim, PlainJob
+from .messages import Claim, Claimed, ClaimReply, NothingToClaim, PlainJob
 from .pauses import Pauses
 from .plain import PlainWorker
 from .record import WorkerRecord
 from .registered import tolerate
 from .reporter import Reporter
-from .settle import log_ending, not_run, settle
+from .runs import Runs
 from .stable import Stable
 from .store import Store
-from .supervisor import Shutdown, Supervisor
+from .supervisor import Shutdown
 from .vitals import Vitals
 from .wakeup import Wakeup
 from .workspace import Workspace
@@ -76,8 +77,8 @@ class Worker(PlainWorker):
         )
         self._health: HealthServer | None = None
         self._jobs_left: int | None = None
+        self._pace = Pace()
         self._broken_horse = Pauses(2.0, 30.0)  # after one that could not be started
-        self._misfits = 0  # tasks in a row that this machine could not run
         self._ended_well = True
         self._deaf_until = 0.0  # to signals, on the monotonic clock
         self.on_ready: Callable[[], None] | None = None  # is called when the first horse has loaded its modules
@@ -103,6 +104,10 @@ class Worker(PlainWorker):
         self._serve_health()
         self._workspace = Workspace()
         self._vitals.reporter = self._reporter = Reporter(self.store, self.actor, self._wakeup.wake, self._on_beat)
+        self._runs = Runs(
+            self.actor, self.store, self._claims, self._stable, self._vitals, self._reporter, self._workspace,
+            self.shutdown, self._wakeup, self._next_claim, self.count_attempt, self._pace,
+        )  # fmt: skip
         self._install_signal_handlers()
         super().bootstrap(*args, **kw)
         self._reporter.start()
@@ -228,7 +233,7 @@ class Worker(PlainWorker):
         """Wait for the next task or plain job; None when the worker is to end."""
         idle_since = time.monotonic()
         self._ended_well = False  # until it is known why the loop ends
-        while not self.shutdown.requested and self._misfits < MISFITS:
+        while not self.shutdown.requested and self._runs.misfits < MISFITS:
             if not self._horse_is_ready():
                 continue
             self._vitals.come_round()
@@ -293,48 +298,12 @@ class Worker(PlainWorker):
         if self._jobs_left is not None:
             self._jobs_left -= 1
         if isinstance(job, Claimed):
-            self._vitals.begin(job)
-            self._run_task_safely(job)
+            self._runs.run(job)
+            self._tell_news()
         else:
             self._vitals.begin(None)
             self.run_plain(job, queue)
         self._vitals.end()
-
-    def _run_task_safely(self, claimed: Claimed) -> None:
-        try:
-            self._run_task(claimed)
-            self._misfits = 0
-        except Exception as error:
-            # Whatever it was (a full disk, say), the handler must not run on unwatched.
-            log.exception("task %s cannot be run here", claimed.held.task_id)
-            self._stable.kill()
-            self._misfits += 1
-            ending = not_run(self.name, error)
-            tolerate(lambda: self.store.finish(claimed.held, ending, self.actor))
-        finally:
-            if self._reporter:
-                self._reporter.release()
-
-    def _run_task(self, claimed: Claimed) -> None:
-        horse = self._stable.horse
-        if not (horse and self._reporter and self._workspace):
-            raise RuntimeError("a worker runs tasks only after bootstrap, with a horse")
-        tmpdir = self._workspace.folder_for(claimed.held.task_id, claimed.held.attempt)
-        supervisor = Supervisor(claimed, horse, self._reporter, self.settings, self.shutdown, self._wakeup, tmpdir)
-        ending = supervisor.run()
-        self._stable.review(claimed.task.type, ending)
-        self._tell_news()
-        if ending:
-            self._settle(self._reporter, claimed, ending)
-        else:
-            log.warning("task %s was given away; its work here was stopped", claimed.held.task_id)
-
-    def _settle(self, reporter: Reporter, claimed: Claimed, ending: Ending) -> None:
-        store, actor, claim = self._claims.store, self.actor, self._next_claim()
-        answer, reply = settle(store, reporter, claimed, ending, actor, next_claim=claim, give_up=self._give_up)
-        self.count_attempt(ending)
-        log_ending(claimed, ending, answer)
-        self._claims.keep(reply)
 
     def _next_claim(self) -> Claim | None:
         no_more = self._jobs_left is not None and self._jobs_left <= 0
@@ -343,9 +312,12 @@ class Worker(PlainWorker):
         return self._wish()
 
     def _wish(self) -> Claim:
-        return Claim.new(self.name, [queue.name for queue in self._ordered_queues], self._stable.served)
+        queues = [queue.name for queue in self._ordered_queues]
+        return Claim.new(self.name, queues, self._stable.served, self._together())
 
-    def _give_up(self) -> bool:
-        # A handler that hears nothing is killed two graces after it was to stop; Redis then has one to answer. A
-        # timeout or a cancel in that time gives the handler a grace more: then `settle` tells Redis once all the same.
-        return self.shutdown.stop_at is not None and time.monotonic() > self.shutdown.stop_at + 3 * self.settings.grace
+    def _together(self) -> list[tuple[str, int]]:
+        is_counted = self._jobs_left is not None or self.settings.max_tasks_per_horse or self.settings.max_horse_rss
+        horse = self._stable.horse
+        if is_counted or horse is None:
+            return []
+        return [(name, most) for name, most in self._pace.together() if name in horse.set_up]

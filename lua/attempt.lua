@@ -37,18 +37,22 @@ local function backoff(task, used, fraction, asked)
 end
 
 -- FAIL or TIMEOUT, and what the budgets make of it, in one move. Returns the due time when there is one.
--- `ending`: event, actor, reason, message, retryable, asked (ms), fraction
+-- `ending`: event, actor, reason, message, retryable, asked (ms), fraction, is_free (it may not have begun)
 local function end_badly(move, ending, now)
   local task = move.task
   local counter, used, allowed = may_retry(task, ending.event, ending.reason)
   add_step(move, ending.event, ending.actor, ending.reason, ending.message)
   if move.state == State.CANCELLED then return end
-  set(move, counter, used + 1)
+  if not ending.is_free then set(move, counter, used + 1) end
   if move.state == State.PAUSED then return end
   local limit = term(task, BUDGETS[counter])
   if ending.retryable and allowed then
     local delay = backoff(task, used, ending.fraction, ending.asked)
     local message = string.format("retry %d of %d in %.1f s", used + 1, limit, delay / 1000)
+    if ending.is_free then
+      message = string.format("it was one of a batch and may not have begun: a retry that uses no budget in %.1f s",
+        delay / 1000)
+    end
     add_step(move, Event.RETRY, BY_POLICY, Reason.POLICY, message)
     if task.state == State.PAUSING then
       add_step(move, Event.PAUSE, BY_POLICY, Reason.POLICY, "the pause that was asked for")
@@ -68,8 +72,10 @@ local function take_away(task, why, now)
   local due_at = end_badly(move, {
     event = Event.TIMEOUT, actor = why.actor, reason = why.reason, message = why.message,
     retryable = true, asked = why.asked, fraction = why.fraction,
+    -- It runs alone the next time, and a loss counts then: who ends its worker cannot go on so with others.
+    is_free = LOSSES[why.reason] and redis.call("HEXISTS", key.task .. task.id, "batched") == 1,
   }, now)
-  move.delete = {"worker_id", "token", "timeout_at", "lease", "patience", "second_look_at"}
+  move.delete = {"worker_id", "token", "timeout_at", "lease", "patience", "second_look_at", "batched"}
   local problem = commit(move, now, {due_at = due_at})
   if problem then return problem end
   -- What a dead stock worker left: rq would take it for an abandoned job and list it as failed.

@@ -2,6 +2,7 @@
 
 local CLAIM_TTL = "60000" -- ms that a repeated claim is recognised
 local LOOK_AT_MOST = 50 -- tickets passed over in one call: of ended tasks, and of types that the worker does not serve
+local BYTES_TOGETHER = 65536 -- of the params of tasks that are started together
 
 -- A value that cannot be read is answered as an error in its place: the task is started by then.
 local function value_of(name)
@@ -29,13 +30,18 @@ end
 local function claimed(task)
   local answer = {
     "claimed", redis.call("HGETALL", key.task .. task.id), task.id,
-    params_of(task), value_of(key.checkpoint .. task.id),
+    task.params or params_of(task), value_of(key.checkpoint .. task.id),
   }
   if task.dependencies then
     local ids, damage = dependencies_of(task)
     answer[6], answer[7] = ids or damage, ids and results_of(ids) or {}
   end
   return answer
+end
+
+-- One task as it is, several as a batch.
+local function answer_of(claims)
+  return #claims > 1 and {"batch", unpack(claims)} or claims[1]
 end
 
 -- What this token already got, when the first reply was lost, or what is wrong. The lease of a task begins anew.
@@ -46,11 +52,15 @@ local function repeated(claim)
   if not what then return end
   local queue, job = string.match(what, "^(.+) plain (.+)$")
   if queue then return {"plain", queue, job} end
-  local task = read_task(what)
-  if task and task.token == claim.token and RUNNING[task.state] then
-    renew_lease(task, claim.lease)
-    return claimed(task)
+  local held = {}
+  for id in string.gmatch(what, "[^,]+") do
+    local task = read_task(id)
+    if task and task.token == claim.token and RUNNING[task.state] then
+      renew_lease(task, claim.lease)
+      held[#held + 1] = claimed(task)
+    end
   end
+  return answer_of(held)
 end
 
 local function remember(claim, what)
@@ -58,8 +68,9 @@ local function remember(claim, what)
 end
 
 -- `claim`: worker_id, token, lease (ms), patience (ms), types (",a,b,"), ticket_taken (somebody else popped the
--- ticket), tasks_only, passed (plain rq jobs at the head of the queue that it leaves to others)
-local function start(task, claim, now)
+-- ticket), tasks_only, together (of which types it takes how many at once, ",a=2,b=9,"), passed (plain rq jobs at the
+-- head of the queue that it leaves to others)
+local function begin(task, claim, now, is_batched)
   local move = new_move(task)
   task.attempt = task.attempt + 1
   task.worker_id = claim.worker_id
@@ -69,11 +80,23 @@ local function start(task, claim, now)
     "started_at", now, "timeout_at", now + term(task, "timeout"),
     "lease", claim.lease, "patience", claim.patience, -- by which others judge this worker; theirs may be shorter
   }
-  if task.attempt > 1 then move.delete = {"progress", "progress_at", "message"} end
-  local problem = commit(move, now, {lease = claim.lease, ticket_taken = claim.ticket_taken})
-  if problem then return problem end
-  remember(claim, task.id)
-  return claimed(task)
+  if is_batched then set(move, "batched", 1) end -- it may not have begun when its worker is lost
+  if task.attempt > 1 then move.delete = {"progress", "progress_at", "message", "batched"} end
+  return commit(move, now, {lease = claim.lease, ticket_taken = claim.ticket_taken})
+end
+
+-- Starts the attempts of tasks that the worker runs one after the other. One that cannot be started stays where it is,
+-- and so do those behind it.
+local function start(tasks, claim, now)
+  local ids, started = {}, {}
+  for number, task in ipairs(tasks) do
+    local problem = begin(task, claim, now, #tasks > 1)
+    if problem and number == 1 then return problem end
+    if problem then break end
+    ids[number], started[number] = task.id, claimed(task)
+  end
+  remember(claim, table.concat(ids, ","))
+  return answer_of(started)
 end
 
 -- Names hold no comma, so the types of a claim are one text and no name is found inside of another.
@@ -102,7 +125,7 @@ end
 local function take_parked(queue, parked, claim, now)
   local task, problem = read_task(parked.id)
   if task and task.state == State.PENDING and task.queue == queue and task.type == parked.type then
-    return start(task, claim, now)
+    return start({task}, claim, now)
   end
   leave_parking(queue, parked.type, parked.id)
   if problem then quarantine(parking_place(queue, parked.type), parked.id, problem) end
@@ -131,6 +154,35 @@ local function drop_hints(queue, claim)
   end
 end
 
+-- How many tasks of a type the worker takes at once.
+local function most_of(task_type, claim)
+  local _, last = string.find(claim.together, "," .. task_type .. "=", 1, true)
+  return last and tonumber(string.match(claim.together, "^%d+", last + 1)) or 1
+end
+
+-- Whether a task may be one of several: a first attempt with nothing about it that needs a second look, which may be
+-- repeated when its worker is lost.
+local function is_plain(task)
+  return task.state == State.PENDING and task.attempt == 0 and term(task, "max_losses") > 0
+    and not (task.parked_at or task.dependencies or task.secrets)
+end
+
+-- The first task of a queue, and those right behind it that its worker takes with it.
+local function with_followers(first, list, claim)
+  local tasks, seen, size = {first}, {[first.id] = true}, 0
+  local most = claim.passed == 0 and most_of(first.type, claim) or 1
+  if most == 1 or not is_plain(first) then return tasks end
+  for _, id in ipairs(redis.call("LRANGE", list, 1, most - 1)) do
+    local task = not seen[id] and read_task(id)
+    if not task or task.type ~= first.type or task.queue ~= first.queue or not is_plain(task) then break end
+    task.params = value_of(key.params .. id)
+    size = size + (type(task.params) == "string" and #task.params or BYTES_TOGETHER + 1)
+    if size > BYTES_TOGETHER then break end
+    tasks[#tasks + 1], seen[id] = task, true
+  end
+  return tasks
+end
+
 -- One look at the head of a queue, behind the plain jobs that the worker does not run: a reply, or nil to look again,
 -- or false when there is nothing.
 local function take_head(queue, claim, now)
@@ -143,7 +195,7 @@ local function take_head(queue, claim, now)
   end
   local task, problem = read_task(id)
   if task and task.state == State.PENDING then
-    if serves(claim, task.type) then return start(task, claim, now) end
+    if serves(claim, task.type) then return start(with_followers(task, list, claim), claim, now) end
     return park_head(list, task, now)
   elseif task then
     drop_ticket(queue, id)

@@ -3,7 +3,7 @@
 
 local FIELD_OF = { -- fields that tasks in other states must not have
   due_at = {[State.SCHEDULED] = true, [State.RETRY_WAITING] = true, [State.BLOCKED] = true},
-  worker_id = RUNNING, timeout_at = RUNNING, parked_at = {[State.PENDING] = true},
+  worker_id = RUNNING, timeout_at = RUNNING, batched = RUNNING, parked_at = {[State.PENDING] = true},
 }
 local DEPENDENCIES_AT_MOST = 300 -- looked at in one call, and those of one more task
 
@@ -181,8 +181,9 @@ end
 
 local function check_fields(look)
   local task = look.task
-  local values = redis.call("HMGET", key.task .. task.id, "due_at", "worker_id", "timeout_at", "parked_at")
-  for position, field in ipairs({"due_at", "worker_id", "timeout_at", "parked_at"}) do
+  local fields = {"due_at", "worker_id", "timeout_at", "batched", "parked_at"}
+  local values = redis.call("HMGET", key.task .. task.id, unpack(fields))
+  for position, field in ipairs(fields) do
     if values[position] and not FIELD_OF[field][task.state] then
       tell(look, "b", "it is " .. task.state .. " and its " .. field .. " is " .. values[position], {
         frees = function() redis.call("HDEL", key.task .. task.id, field) end,

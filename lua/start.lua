@@ -18,4 +18,4 @@ if not task then return damage end
 local again = repeated(claim)
 if again then return again end
 if task.state ~= State.PENDING then return reply("refused", task) end
-return start(task, claim, clock())
+return start({task}, claim, clock())

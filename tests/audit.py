@@ -282,6 +282,8 @@ def _ticketed(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> Iter
         yield f"b: {task_id} is {state} and its rq job is {job}"
     if "parked_at" in task and state is not State.PENDING:
         yield f"b: {task_id} is {state} and its parked_at is {task['parked_at']!r}"
+    if "batched" in task and state not in RUNNING:
+        yield f"b: {task_id} is {state} and its batched is {task['batched']!r}"
     for name, wanted in (("due_at", WAITING_FOR_TIME), ("worker_id", RUNNING), ("timeout_at", RUNNING)):
         if (name in task) != (state in wanted) and (name, state) != ("due_at", State.BLOCKED):
             yield f"b: {task_id} is {state} and its {name} is {task.get(name)!r}"

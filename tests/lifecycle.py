@@ -195,3 +195,23 @@ def add_up(ctx: Context, trace: Path, own: int = 1, end: Path | None = None) -> 
         ctx.check()
         time.sleep(0.02)
     return own + sum(ctx.results.values())
+
+
+@task("life.swift", max_losses=1, **QUICK)
+def swift(
+    ctx: Context, trace: Path, end: Path | None = None, kills: bool = False, says: str = "", fails: bool = False
+) -> str:
+    """Note when it begins and when it ends. Between the two wait for a file, print, fail or die, when told so."""
+    with trace.open("a") as file:
+        file.write(f"{ctx.attempt} begins {ctx.task_id} {time.monotonic():.6f}\n")
+    while end and not end.exists():
+        time.sleep(0.005)
+    if kills:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if says:
+        print(says)
+    if fails:
+        raise ValueError("as told")
+    with trace.open("a") as file:
+        file.write(f"{ctx.attempt} ends {ctx.task_id} {time.monotonic():.6f}\n")
+    return f"attempt {ctx.attempt}"

@@ -1,5 +1,6 @@
 """What a worker says to Redis while it has enough to do, and while it has nothing to do."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -76,9 +77,29 @@ def test_a_task_is_one_call(client: Client, fleet: Fleet, trace: Path) -> None:
 
     seen = said(client, run)
     line = max(seen, key=lambda key: seen[key])[0]
-    assert 0 <= seen.pop((line, "EVALSHA")) - TASKS <= 2
+    assert seen.pop((line, "EVALSHA")) - TASKS <= 2, "and less when some are short enough to run together"
     assert seen.pop((line, "BLPOP"), 0) <= 2, "it waits before the first, and after the last"
     assert seen.total() <= SHOWN, f"the change to busy is shown once: {seen}"
+    assert_clean(client, fleet)
+
+
+def test_short_tasks_share_a_call(client: Client, fleet: Fleet, trace: Path) -> None:
+    """Those that run together are started in one call and ended in one."""
+    fleet.environment |= {"GHOSTLESS_BEAT": "60", "GHOSTLESS_LEASE": "180"}
+    fleet.spawn([sys.executable, "-m", "hasty", "60", "worker", "default", "--tasks", "lifecycle"])
+    eventually(lambda: expect("life.once" in client.types()), seconds=20)
+    client.submit("life.once", {"trace": str(trace)})
+    eventually(lambda: assert_ran(trace, 1))
+    client.pause_queue("default")
+    for _ in range(TASKS):
+        client.submit("life.once", {"trace": str(trace)})
+
+    def run() -> None:
+        client.resume_queue("default")
+        eventually(lambda: assert_ran(trace, 1 + TASKS))
+
+    seen = said(client, run)
+    assert sum(number for (_, command), number in seen.items() if command == "EVALSHA") <= TASKS / 6
     assert_clean(client, fleet)
 
 

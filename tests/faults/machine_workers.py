@@ -39,10 +39,11 @@ class Workers(People):
         self.clocks: dict[Held, Clocks] = {}  # of each attempt, as its worker has them
 
     @precondition(lambda self: self._in({"PENDING"}))
-    @rule(target=attempts, worker=workers)
-    def claim(self, worker: str) -> Any:
-        """Ask for the next task."""
-        self.claims[worker] = Claim(worker, QUEUES, next(self.tokens), SERVED[worker])
+    @rule(target=attempts, worker=workers, most=st.integers(1, 3))
+    def claim(self, worker: str, most: int) -> Any:
+        """Ask for the next task, or for so many of one type."""
+        together = tuple((name, most) for name in SERVED[worker]) if most > 1 else ()
+        self.claims[worker] = Claim(worker, QUEUES, next(self.tokens), SERVED[worker], together=together)
         return self._claimed(self.claims[worker], self.store.claim(self.claims[worker]))
 
     @precondition(lambda self: self.claims)
@@ -55,8 +56,10 @@ class Workers(People):
         if not held:
             return self._claimed(claim, reply)
         assert isinstance(reply, Claimed)
-        assert (held[0].id, held[0].attempt) == (reply.held.task_id, reply.held.attempt)
-        held[0].is_lost = False
+        told = [claimed.held for claimed in (reply, *reply.followers)]
+        assert {(task.id, task.attempt) for task in held} == {(one.task_id, one.attempt) for one in told}
+        for task in held:
+            task.is_lost = False
         return multiple()
 
     def _claimed(self, claim: Claim, reply: ClaimReply | None) -> Any:
@@ -65,9 +68,14 @@ class Workers(People):
             assert NothingToClaim("empty") == reply
             return multiple()
         assert isinstance(reply, Claimed)
-        assert reply.held.task_id in self._waiting(queue, claim.types)
-        self.tasks[reply.held.task_id].start(claim.worker_id, claim.token)
-        return reply.held
+        waiting, started = self._waiting(queue, claim.types), [reply, *reply.followers]
+        for claimed in started:
+            task = self.tasks[claimed.held.task_id]
+            assert task.id in waiting
+            if reply.followers:  # each a first attempt, of one type, that waited for nobody
+                assert (0, reply.task.type, set()) == (task.attempt, task.type, task.heeded)
+            task.start(claim.worker_id, claim.token, is_batched=bool(reply.followers))
+        return multiple(*(claimed.held for claimed in started)) if reply.followers else reply.held
 
     def _waiting(self, queue: str, served: tuple[str, ...]) -> list[str]:
         waiting = [task for task in self.tasks.values() if task.state == "PENDING" and task.queue == queue]
@@ -148,7 +156,7 @@ class Workers(People):
     @rule(worker=workers, ending=endings)
     def run(self, worker: str, ending: tuple[Event, Reason]) -> None:
         """Take the next task and end it for good, so that many ends are reached."""
-        held = self.claim(worker)
+        held = self.claim(worker, 1)
         if isinstance(held, Held):
             self.finish(held, ending, False)
 

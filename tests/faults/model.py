@@ -37,6 +37,7 @@ class Model:
     is_lost: bool = False  # its lease is over
     is_overdue: bool = False  # its worker should have ended it long ago
     may_run: int = TIMEOUT  # ms, from the start of its attempt
+    is_batched: bool = False  # its attempt was started together with others
 
     @property
     def number(self) -> int:
@@ -84,9 +85,10 @@ class Model:
             return False
         return bool(self.release())
 
-    def start(self, worker: str, token: str) -> None:
-        """A worker takes it."""
+    def start(self, worker: str, token: str, *, is_batched: bool = False) -> None:
+        """A worker takes it, alone or with others."""
         self.attempt += 1
+        self.is_batched = is_batched
         self.worker, self.token = worker, token
         self.is_lost = self.is_overdue = self.is_due = False
         self.may_run = TIMEOUT
@@ -176,8 +178,14 @@ class Model:
         return self._go("GIVE_UP", "TIMEOUT_CANCELLED") if event == "TIMEOUT" else "moved"
 
     def take_away(self, budget: str) -> None:
-        """Its worker is gone, or does not end it: nothing that worker says counts any more."""
+        """Its worker is gone, or does not end it: nothing that worker says counts any more.
+
+        Of several nobody knows which one ended their worker: it costs none of them anything.
+        """
+        used = dict(self.used)
         self.end("TIMEOUT", budget)
+        if self.is_batched and budget == "losses":
+            self.used = used
         self.token = ""
 
     def requeue(self) -> None:

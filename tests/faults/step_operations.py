@@ -6,7 +6,7 @@ from typing import Any
 
 from faults import callback_operations, http_operations, listener_operations
 from faults import step_scenes as before
-from faults.step_scenes import end, params_of
+from faults.step_scenes import end, params_of, work_together
 from faults.steps import ANY, NEVER, Operation
 from faults.victims import Victim, command_line
 from faults.world import OTHER_TYPE, QUEUE, TYPE, World
@@ -304,6 +304,7 @@ OPERATIONS = (
     Operation(retry, before.a_failed_task, {"t1": SUCCESS + FAILED}),
     Operation(retry, before.a_failed_task, ONE, repeats=True),
     Operation(work, before.two_waiting_tasks, TWO),
+    Operation(work_together, before.two_waiting_tasks, TWO),
     Operation(work_by_http, before.a_waiting_task, ONE, is_costly=True),
     Operation(run_out_of_time, before.a_waiting_task, ONE),
     Operation(hand_back, before.a_waiting_task, ONE),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from faults.world import OTHER_TYPE, QUEUE, TYPE, World
-from ghostless.jobs.messages import Claimed, Ending
+from ghostless.jobs.messages import Claimed, Ending, Finished
 from ghostless.jobs.recurrence import Recurrence
 from ghostless.jobs.schedules import Schedule
 from ghostless.statemachine import Event, Reason, State
@@ -206,3 +206,16 @@ def end(
     assert isinstance(claimed, Claimed)
     ending = Ending(event, reason, text="1", **wishes)
     world.client.store.finish(claimed.held, ending, f"worker:{world.worker}", fraction=0.0)
+
+
+def work_together(world: World) -> None:
+    """Start two tasks in one call, and complete both in one that asks for more."""
+    store, claim = world.client.store, replace(world.claim("bb22"), together=((TYPE, 2),))
+    first = store.claim(claim)
+    assert isinstance(first, Claimed)
+    batch = [first, *first.followers]
+    assert 2 == len(batch)
+    for claimed in batch:
+        world.note(claimed)
+    done = [Finished(claimed.held, Ending(Event.COMPLETE, Reason.POLICY, text="1")) for claimed in batch]
+    store.finish_each(done, f"worker:{world.worker}", world.claim("cc33"))

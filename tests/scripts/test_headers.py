@@ -25,6 +25,7 @@ from scripts.seeding import (
     RECHECK,
     SETTLE,
     STOP_BULK,
+    TYPE,
     Carrier,
     Scene,
     begin_bulk,
@@ -48,6 +49,7 @@ WORDS = {
     "unknown",
     "unserved",
     "claimed",
+    "batch",
     "plain",
     "empty",
     "suspended",
@@ -195,6 +197,9 @@ def special(stage: Scene) -> Iterator[Carrier]:
     redis.delete(keys.claim("w2"))
     redis.lpush(keys.rq_queue(QUEUE), *(f"gone{number}" for number in range(100)))
     yield claim
+    stage.start_over()
+    stage.store.submit_many([submission("t1"), submission("t2")])
+    yield Carrier("claim", lambda s: s.store.claim(replace(wish("w1", "cc"), together=((TYPE, 2),))))
     for event in (Event.TIMEOUT, Event.FAIL):
         stage.start_over()
         put(stage, State.PROCESSING, replace(Policy(), max_retries=0, max_timeouts=0))
@@ -278,5 +283,5 @@ def test_a_verb_appends_the_events_that_its_header_lists(verb: str, observed: tu
     """In every situation of the grid: no other event, and none that never comes."""
     listed = {*Event} & set(re.findall(r"[A-Z_]+", section(verb, "appends")))
     if "the event" in section(verb, "appends"):
-        listed |= {*Event} & set(re.findall(r"[A-Z_]+", header(verb).partition("ARGV[3] ")[2].splitlines()[0]))
+        listed |= {*Event} & set(re.findall(r"[A-Z_]+", header(verb).partition("ARGV[9..n] ")[2].splitlines()[0]))
     assert listed == observed[1][verb]

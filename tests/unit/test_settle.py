@@ -67,10 +67,10 @@ def reporter(store: LossyStore) -> Iterator[Reporter]:
     thread.stop()
 
 
-def settled(store: LossyStore, reporter: Reporter, give_up: Callable[[], bool] = lambda: False) -> tuple[Any, Any]:
+def settled(store: LossyStore, reporter: Reporter, give_up: Callable[[], bool] = lambda: False) -> Any:
     """Settle the task, and claim the next one with it."""
     claim = Claim("w", ("q",), "next", ("t",))
-    return settle(store, reporter, CLAIMED, DONE, "worker:w", next_claim=claim, give_up=give_up)  # type: ignore[arg-type]
+    return settle(store, reporter, [(CLAIMED, DONE)], "worker:w", next_claim=claim, give_up=give_up)  # type: ignore[arg-type]
 
 
 def test_an_extension_is_told_at_once_and_with_each_beat() -> None:
@@ -98,33 +98,33 @@ def assert_told(store: LossyStore, beat: tuple[Held, int | None], least: int) ->
 
 def test_an_ending_is_sent_until_it_is_answered(store: LossyStore, reporter: Reporter) -> None:
     """Each time with the same claim and the same jitter, and no beat asks about the attempt in between."""
-    answer = (Answer("moved", "t1", "SUCCESS", 1), NothingToClaim("empty"))
-    store.ready["finish"] = [LOST, LOST, answer]
+    answer = ([Answer("moved", "t1", "SUCCESS", 1)], NothingToClaim("empty"))
+    store.ready["finish_each"] = [LOST, LOST, answer]
     store.ready["heartbeat"] = []
-    assert settled(store, reporter) == answer
-    assert len(store.of("finish")) == 3
-    assert len(set(store.of("finish"))) == 1
-    first = next(index for index, (verb, _) in enumerate(store.calls) if verb == "finish")
-    assert {verb for verb, _ in store.calls[first:]} == {"finish"}
+    assert settled(store, reporter) == answer[1]
+    assert len(store.of("finish_each")) == 3
+    assert len({str(call) for call in store.of("finish_each")}) == 1
+    first = next(index for index, (verb, _) in enumerate(store.calls) if verb == "finish_each")
+    assert {verb for verb, _ in store.calls[first:]} == {"finish_each"}
 
 
 def test_an_ending_that_comes_too_late_is_sent_once(store: LossyStore, reporter: Reporter) -> None:
     """A worker that is to leave by now has its task's end told all the same, be it that only the handler was slow."""
-    answer = (Answer("moved", "t1", "PENDING", 1), None)
-    store.ready["finish"] = [answer]
-    assert settled(store, reporter, give_up=lambda: True) == answer
-    store.ready["finish"] = [LOST, answer]
+    answer = ([Answer("moved", "t1", "PENDING", 1)], NothingToClaim("empty"))
+    store.ready["finish_each"] = [answer]
+    assert settled(store, reporter, give_up=lambda: True) == answer[1]
+    store.ready["finish_each"] = [LOST, answer]
     reporter.hold(HELD, State.PROCESSING, time.monotonic())
-    assert settled(store, reporter, give_up=lambda: True) == (None, None)
-    assert len(store.of("finish")) == 2
+    assert settled(store, reporter, give_up=lambda: True) is None
+    assert len(store.of("finish_each")) == 2
 
 
 def test_an_attempt_that_was_given_away_sends_nothing(store: LossyStore, reporter: Reporter) -> None:
     """A stale answer to a beat ends the story: the result belongs to nobody any more."""
     store.ready["heartbeat"] = [StaleAttempt("t1", 1)] * 100
     eventually(lambda: assert_lost(reporter))
-    assert settled(store, reporter) == (None, None)
-    assert store.of("finish") == []
+    assert settled(store, reporter) is None
+    assert store.of("finish_each") == []
 
 
 def assert_lost(reporter: Reporter) -> None:
@@ -135,18 +135,18 @@ def assert_lost(reporter: Reporter) -> None:
 def test_a_result_waits_for_what_was_reported_before_it(store: LossyStore, reporter: Reporter) -> None:
     """The checkpoint that could not be sent goes first; after the ending it would be refused."""
     store.ready["checkpoint"] = [LOST, LOST]
-    store.ready["finish"] = [(Answer("moved", "t1", "SUCCESS", 1), None)]
+    store.ready["finish_each"] = [([Answer("moved", "t1", "SUCCESS", 1)], None)]
     reporter.checkpoint("[1]")
     settled(store, reporter)
-    verbs = [verb for verb, _ in store.calls if verb in ("checkpoint", "finish")]
-    assert verbs == ["checkpoint", "checkpoint", "checkpoint", "finish"]
+    verbs = [verb for verb, _ in store.calls if verb in ("checkpoint", "finish_each")]
+    assert verbs == ["checkpoint", "checkpoint", "checkpoint", "finish_each"]
 
 
 def test_a_worker_that_shuts_down_gives_up(store: LossyStore, reporter: Reporter) -> None:
     """A Redis that never answers does not hold a worker that is to end; the watchdog finds the task."""
-    store.ready["finish"] = [LOST] * 1000
+    store.ready["finish_each"] = [LOST] * 1000
     until = time.monotonic() + 0.3
-    assert settled(store, reporter, give_up=lambda: time.monotonic() > until) == (None, None)
+    assert settled(store, reporter, give_up=lambda: time.monotonic() > until) is None
 
 
 def test_lines_are_sent_again_under_the_same_name(store: LossyStore, reporter: Reporter) -> None:
@@ -223,11 +223,11 @@ def test_an_ending_is_sent_again_well_within_a_lease(
 ) -> None:
     """After an outage a lease is left before anybody is judged: however long it was, the result comes in time."""
     store.settings = Settings(beat=0.02, lease=1)
-    answer = (Answer("moved", "t1", "SUCCESS", 1), NothingToClaim("empty"))
-    store.ready["finish"] = [*[LOST] * 10, answer]
+    answer = ([Answer("moved", "t1", "SUCCESS", 1)], NothingToClaim("empty"))
+    store.ready["finish_each"] = [*[LOST] * 10, answer]
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    assert settled(store, reporter) == answer
+    assert settled(store, reporter) == answer[1]
     assert len(pauses) == 10
     assert max(pauses) <= 0.25
 
@@ -248,7 +248,7 @@ def late(store: LossyStore, reporter: Reporter, tmp_path: Path) -> Iterator[Supe
     claimed = replace(CLAIMED, held=Held("t2", 1, "token"), asked_at=time.monotonic() - store.settings.lease)
     wakeup = Wakeup()
     horse: Any = NoHorse()
-    yield Supervisor(claimed, horse, reporter, store.settings, Shutdown(), wakeup, str(tmp_path / "folder"))
+    yield Supervisor(claimed, horse, reporter, store.settings, Shutdown(), wakeup, str(tmp_path / "folder"), horse.run)
     wakeup.close()
 
 
@@ -274,7 +274,7 @@ def test_a_lease_that_is_still_there_is_renewed_first(store: LossyStore, late: S
 class Quick:
     """A horse in which every handler returns at once."""
 
-    alive, setting_up = True, ""
+    alive, setting_up, holds_output = True, "", False
 
     def __init__(self, *set_up: str) -> None:
         self.set_up = set_up
@@ -297,7 +297,9 @@ def test_silence_counts_from_the_order_where_no_setup_is_to_run(
     """Else from the word of the horse that the setup is over."""
     wakeup, horse = Wakeup(), cast(Any, Quick(*set_up))
     claimed = replace(CLAIMED, task=replace(TASK, policy=Policy(stall_timeout=5_000)), asked_at=time.monotonic())
-    watch = Supervisor(claimed, horse, reporter, store.settings, Shutdown(), wakeup, str(tmp_path / "folder"))
+    watch = Supervisor(
+        claimed, horse, reporter, store.settings, Shutdown(), wakeup, str(tmp_path / "folder"), horse.run
+    )
     ending = watch.run()
     assert ending
     assert ending.event is Event.COMPLETE

@@ -129,7 +129,7 @@ def test_a_killed_worker_costs_nobody_a_budget(client: Client, fleet: Fleet, ser
     assert_unspent(client, *ids)
     for scene in (first, middle, done):
         assert_one_at_a_time(scene.trace)
-        assert_clean(client, fleet, *ids, effects=effects(scene.trace))
+        assert_clean(client, fleet, *ids)
     proxy.close()
 
 
@@ -155,7 +155,7 @@ def test_a_killed_horse_costs_only_the_one_that_ran(client: Client, fleet: Fleet
         assert ["SUBMIT", "START", "SUSPEND", "RESUME", "START", "COMPLETE"] == story(client, task_id)
     assert_unspent(client, before, *behind, *results)
     assert_one_at_a_time(scene.trace)
-    assert_clean(client, fleet, poison, *behind, effects=effects(scene.trace))
+    assert_clean(client, fleet, poison, *behind)
     proxy.close()
 
 
@@ -172,7 +172,7 @@ def test_a_task_that_is_suddenly_long_holds_nobody(client: Client, fleet: Fleet)
     assert "attempt 1" == ended(client, long, "SUCCESS").result
     assert_unspent(client, before, long, *behind)
     assert_one_at_a_time(scene.trace)
-    assert_clean(client, fleet, long, *behind, effects=effects(scene.trace))
+    assert_clean(client, fleet, long, *behind)
 
 
 def test_a_worker_that_is_to_stop_gives_back_what_is_not_begun(client: Client, fleet: Fleet) -> None:
@@ -193,7 +193,7 @@ def test_a_worker_that_is_to_stop_gives_back_what_is_not_begun(client: Client, f
     for task_id in behind:
         assert 2 == ended(client, task_id, "SUCCESS").attempt
     assert_unspent(client, slow, *behind)
-    assert_clean(client, fleet, slow, *behind, effects=effects(scene.trace))
+    assert_clean(client, fleet, slow, *behind)
 
 
 def test_what_a_person_asks_of_one_that_waits_is_heard(client: Client, fleet: Fleet) -> None:
@@ -220,7 +220,7 @@ def test_what_a_person_asks_of_one_that_waits_is_heard(client: Client, fleet: Fl
         assert_unspent(client, paused, other)
     for scene, members in zip((run, given), ids, strict=True):
         assert_one_at_a_time(scene.trace)
-        assert_clean(client, fleet, *members, effects=effects(scene.trace))
+        assert_clean(client, fleet, *members)
 
 
 def test_a_frozen_worker_and_its_horse_begin_nothing_late(client: Client, fleet: Fleet) -> None:
@@ -243,7 +243,7 @@ def test_a_frozen_worker_and_its_horse_begin_nothing_late(client: Client, fleet:
     assert [["1", ids[0]]] == [[attempt, task_id] for attempt, _, task_id, _ in notes(scene.trace) if attempt == "1"]
     assert_unspent(client, *ids)
     assert_one_at_a_time(scene.trace)
-    assert_clean(client, fleet, *ids, effects=effects(scene.trace))
+    assert_clean(client, fleet, *ids)
 
 
 def test_each_line_is_kept_with_the_task_that_printed_it(client: Client, fleet: Fleet) -> None:
@@ -261,7 +261,7 @@ def test_each_line_is_kept_with_the_task_that_printed_it(client: Client, fleet: 
     assert_log(client, last, [])
     client.cancel(failing)
     assert_one_at_a_time(scene.trace)
-    assert_clean(client, fleet, *ids, effects=effects(scene.trace))
+    assert_clean(client, fleet, *ids)
 
 
 def assert_log(client: Client, task_id: str, lines: list[str]) -> None:

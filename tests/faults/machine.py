@@ -98,7 +98,7 @@ class Machine(Keepers):
         elif over and chance.random() < 0.8:
             self.keep_up(chance.choice(["purge", "archive", "demand"]), chance.choice(over), "watchdog:a")
         elif waiting := self._in({"PENDING"}):
-            claimed = self.claim(chance.choice(sorted(SERVED)))
+            claimed = self.claim(chance.choice(sorted(SERVED)), 1)
             self.lose_an_entry(self.tasks[chance.choice(waiting)].number, chance.randrange(9), chance.random() < 0.5)
             return claimed
         return multiple()

@@ -21,6 +21,9 @@ from redis_server import RedisServer
 
 pytestmark = pytest.mark.slow
 
+BALLAST = {"ballast": "x" * 5_000}
+"""What makes tasks large beside the buffers of connections, which need room in a full Redis too."""
+
 GONE = ""
 """Instead of a state: nobody has a record of the task."""
 
@@ -45,7 +48,7 @@ def start(client: Client, fleet: Fleet) -> None:
 def submitted(client: Client, trace: Path) -> list[str]:
     """Let many tasks wait in a paused queue until Redis knows that only what all share was used since."""
     client.pause_queue("default")
-    wish = Request("life.once", {"trace": str(trace)})
+    wish = Request("life.once", {"trace": str(trace)}, metadata=BALLAST)
     ids = [answer.task_id for answer in client.submit_many([wish] * EVICTED_FROM)]  # type: ignore[union-attr]
     redis, record = client.store.redis, client.store.keys.task(ids[0])
     eventually(lambda: expect(redis.object("idletime", record) >= 2))  # its clock tells seconds

@@ -33,6 +33,3 @@ LISTED = sized(20_000, 200_000)
 
 FAILED_LOUDLY = sized(400, 50_000)
 """B59: tasks that fail with a message of a megabyte."""
-
-EVICTED_FROM = sized(60, 500)
-"""B55: queued tasks of which Redis evicts a part."""

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from acceptance.conftest import ended, running
 from audit import audit
-from faults.sizes import EVICTED_FROM
 from fleet import Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
@@ -20,6 +19,11 @@ from helpers import eventually, expect
 from redis_server import RedisServer
 
 pytestmark = pytest.mark.slow
+
+QUEUED = 500
+
+BALLAST = {"ballast": "x" * 5_000}
+"""What makes tasks large beside the buffers of connections, which need room in a full Redis too."""
 
 GONE = ""
 """Instead of a state: nobody has a record of the task."""
@@ -45,8 +49,8 @@ def start(client: Client, fleet: Fleet) -> None:
 def submitted(client: Client, trace: Path) -> list[str]:
     """Let many tasks wait in a paused queue until Redis knows that only what all share was used since."""
     client.pause_queue("default")
-    wish = Request("life.once", {"trace": str(trace)})
-    ids = [answer.task_id for answer in client.submit_many([wish] * EVICTED_FROM)]  # type: ignore[union-attr]
+    wish = Request("life.once", {"trace": str(trace)}, metadata=BALLAST)
+    ids = [answer.task_id for answer in client.submit_many([wish] * QUEUED)]  # type: ignore[union-attr]
     redis, record = client.store.redis, client.store.keys.task(ids[0])
     eventually(lambda: expect(redis.object("idletime", record) >= 2))  # its clock tells seconds
     client.cancel(client.submit("life.once", wish.params).task_id)

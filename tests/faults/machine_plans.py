@@ -65,6 +65,7 @@ class Planners(Workers):
     def __init__(self, redis: Redis) -> None:
         super().__init__(redis)
         self.plans: dict[str, Plan] = {}
+        self._moment = 0
         self.client = _Numbering(Settings(), redis)
 
     def publish(self) -> None:
@@ -108,7 +109,7 @@ class Planners(Workers):
         plan = self.plans.get(name)
         if plan is None:
             return
-        there, first = self.client.schedules.get(name), self.client.reads.now() - missed * EVERY
+        there, first = self.client.schedules.get(name), self._new_moment() - missed * EVERY
         late = replace(there, due=first, recurrence=replace(there.recurrence, start=first))
         self.client.schedules.advance(there, late)
         plan.missed = missed
@@ -120,6 +121,13 @@ class Planners(Workers):
         assert 0 == self._submitted_by(Scheduler(self.client), new)
         if plan.is_due:
             self._follow_runs(plan, missed, dies)
+
+    def _new_moment(self) -> int:
+        """Return Redis' time in ms, once it is another one than the last time: each due time is a new one."""
+        while (now := self.client.reads.now()) == self._moment:
+            pass
+        self._moment = now
+        return now
 
     def _submitted_by(self, scheduler: Scheduler, new: int) -> int:
         self.client.ids = map("t{}".format, itertools.count(new))

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from ghostless.jobs.errors import CorruptRecord, RedisUnavailable, StaleAttempt
+from ghostless.jobs.horse_process import KILLED
 from ghostless.jobs.messages import Answer, Claim, Claimed, Ending, Held, NothingToClaim
 from ghostless.jobs.model import Task
 from ghostless.jobs.reporter import Reporter
@@ -304,4 +305,32 @@ def test_silence_counts_from_the_order_where_no_setup_is_to_run(
     assert ending
     assert ending.event is Event.COMPLETE
     assert counts == (watch._clocks.silent_until < math.inf)
+    wakeup.close()
+
+
+class Killed(Quick):
+    """One that its worker killed."""
+
+    alive = False
+
+    def frames(self, timeout: float, also: Any = ()) -> list[dict[str, Any]]:
+        """Say nothing."""
+        return []
+
+    def cause_of_death(self) -> str:
+        """Tell who did it."""
+        return KILLED
+
+
+def test_who_dies_for_what_a_task_before_it_did_is_not_to_blame(
+    store: LossyStore, reporter: Reporter, tmp_path: Path
+) -> None:
+    """It had begun behind one whose process the worker had to kill: it comes back, and no budget is used."""
+    wakeup, horse = Wakeup(), cast(Any, Killed())
+    claimed = replace(CLAIMED, asked_at=time.monotonic())
+    ending = Supervisor(
+        claimed, horse, reporter, store.settings, Shutdown(), wakeup, str(tmp_path / "folder"), give=None
+    ).run()
+    assert ending
+    assert (Event.SUSPEND, Reason.SHUTDOWN) == (ending.event, ending.reason)
     wakeup.close()

@@ -108,7 +108,10 @@ class Batch:
             watched = self._left.pop(0)
             self.ended += [(watched, ending)] if ending else []
         if not goes_on:
-            self.rest += self._take_back()
+            back = self._take_back()
+            if self.horse.alive:  # it said so itself, and has begun none, also if it has a permit in hand
+                back, self._left = [*self._left, *back], []
+            self.rest += back
 
     def fail(self, ending: Ending) -> None:
         """End what was begun like this, after the horse was killed; what was not is given back."""

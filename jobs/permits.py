@@ -51,10 +51,21 @@ class Gate:
 
     def opens_for(self, number: int) -> bool:
         """Take the permit of an order, unless the worker took it back; tell whether the order may begin."""
-        if self._number is None and self._fd is not None:
-            with suppress(BlockingIOError):
-                self._number = next(iter(os.read(self._fd, 1)), None)
+        while self._number is None or _is_older(self._number, number):  # than this order: nothing was begun with it
+            self._number = self._next()
+            if self._number is None:
+                return False
         if self._number != number:
             return False
         self._number = None
         return True
+
+    def _next(self) -> int | None:
+        if self._fd is not None:
+            with suppress(BlockingIOError):
+                return next(iter(os.read(self._fd, 1)), None)
+        return None
+
+
+def _is_older(number: int, other: int) -> bool:
+    return 0 < (other - number) % _NUMBERS < _NUMBERS // 2

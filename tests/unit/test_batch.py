@@ -45,6 +45,8 @@ class NoHorse:
         """Try to begin one of those behind the first, counted from 0."""
         return self.gate.opens_for(self.numbers[number])
 
+    alive = True
+
     def hand_out(self) -> None:
         """Have no output."""
 
@@ -144,6 +146,32 @@ def test_a_permit_opens_for_its_own_order_only(permits: Permits) -> None:
     permits.take_back()
     new = permits.give(2)
     assert [False, False, True, True] == [gate.opens_for(number) for number in (*old, *new)]
+
+
+def test_a_permit_that_was_not_used_closes_the_gate_to_nobody(permits: Permits) -> None:
+    """The horse took it while an older order was before it, and then did not go on."""
+    gate, old = Gate(permits.fd), permits.give(2)
+    permits.take_back()
+    unused = permits.give(2)
+    assert not gate.opens_for(old[0])
+    assert 1 == permits.take_back(), "the other is in the horse's hand"
+    new = permits.give(9)
+    assert [False, *[True] * len(new)] == [gate.opens_for(number) for number in (old[1], *new)]
+    assert not gate.opens_for(unused[0])
+
+
+def test_a_horse_that_does_not_go_on_has_begun_none(batch: Batch, horse: NoHorse) -> None:
+    """Also when it has taken a permit already: the task would be watched although nobody runs it."""
+    batch.give({})
+    horse.gate.opens_for(horse.numbers[0] - 1)  # an order from before, and now the permit is in its hand
+    watched = next(iter(batch))
+    batch.end(BROKEN, goes_on=False)
+    assert [] == list(batch)
+    assert (["t0"], ["t1", "t2", "t3", "t4"]) == (
+        [claimed.held.task_id for claimed, _ in batch.ended],
+        [claimed.held.task_id for claimed in batch.rest],
+    )
+    assert watched.held.task_id == "t0"
 
 
 def test_permits_outlive_their_horse(permits: Permits) -> None:

@@ -34,7 +34,7 @@ lint: $(VENV)/installed-lint ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/npx --yes --package typescript@5.9.3 tsc --noEmit --checkJs --strict --target es2022 --module es2022 \
+	PATH="$(CURDIR)/$(BIN):$$PATH" npx --yes --package typescript@5.9.3 tsc --noEmit --checkJs --strict --target es2022 --module es2022 \
 		--moduleResolution bundler --lib es2023,dom,dom.iterable web/static/*.js
 
 clean: ## Remove the environment, caches, and what demo and dev left here

@@ -168,9 +168,9 @@ class Chaos:
             self.cancelled.add(task_id)
 
     def _resume_paused(self, client: Client) -> None:
-        for task in _insist(lambda: client.reads.listed([client.store.keys.state(State.PAUSED)], None, 100)):
+        for task in _insist(lambda: client.list(Filter(state=State.PAUSED), limit=100)).tasks:
             try:
-                _insist(lambda task=task: client.resume(task.task_id))
+                _insist(lambda task=task: client.resume(task.id))
             except GhostlessError:
                 continue
 

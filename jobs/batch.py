@@ -68,16 +68,14 @@ class Batch:
     alone_by: float = field(default_factory=lambda: time.monotonic() + AGE)
     ended: list[Ended] = field(default_factory=list[Ended])
     rest: list[Claimed] = field(default_factory=list[Claimed])  # not begun, and free to be run next
-    folders: dict[str, str] = field(init=False)  # by the tasks' ids
     _left: list[Claimed] = field(init=False)  # the one that is watched, and those behind it
+    _folders: dict[str, str] = field(default_factory=dict[str, str])  # by the tasks' ids
     _is_given: bool = False
     _was_begun: bool | None = None  # the one that was watched when nothing was to wait any more
     _teller: threading.Thread | None = None
 
     def __post_init__(self) -> None:
         self._left = [self.claimed, *self.claimed.followers]
-        helds = [claimed.held for claimed in self._left]
-        self.folders = {held.task_id: self.folder_for(held.task_id, held.attempt) for held in helds}
 
     def __iter__(self) -> Iterator[Claimed]:
         """Yield each task that the horse begins; `end` must be called before the next one."""
@@ -85,19 +83,38 @@ class Batch:
             yield self._left[0]
 
     def give(self, first: Mapping[str, Any]) -> None:
-        """Give the horse the order of the first task, and with it those of all others, unless their leases are old."""
-        if time.monotonic() >= self.claimed.asked_at + self.lease / 2:  # the worker was frozen; the first one's is new
+        """Give the horse the order of the first task, and with it those of all others, unless these have to wait.
+
+        That is so when their leases are old, since the worker was frozen, or when the horse has yet to pass over what
+        was taken back: the end of the first tells that it did.
+        """
+        are_old = time.monotonic() >= self.claimed.asked_at + self.lease / 2
+        if are_old or self.horse.permits.has_strays:
             self._left, self.rest = self._left[:1], self._left[1:]
+        orders = [self._order(claimed) for claimed in self._left[1:]]
         self._is_given = True
-        self.horse.run(first, *map(self._order, self._left[1:]))
+        self.horse.run(first, *orders)
+
+    def folder_of(self, claimed: Claimed) -> str:
+        """Return the temporary folder of one of the attempts. Raises OSError when there can be none."""
+        held = claimed.held
+        if held.task_id not in self._folders:
+            self._folders[held.task_id] = self.folder_for(held.task_id, held.attempt)
+        return self._folders[held.task_id]
+
+    @property
+    def tells(self) -> bool:
+        """Whether some of it was told, or is being told, while a task went on."""
+        return self._teller is not None
 
     def go_alone(self) -> bool:
         """Let nothing wait behind the task that is watched, and tell what has ended; return whether it was begun."""
         if self._was_begun is None:
             back = self._take_back()
             self._was_begun = bool(self._left)
-            self._tell([*self.ended, *given_back(back)])
-            self.ended = []
+            self.ended += given_back([*back, *self.rest])
+            self.rest = []
+            self._tell()
         if len(self._left) == 1:
             self.horse.hand_out()
         return self._was_begun
@@ -108,10 +125,7 @@ class Batch:
             watched = self._left.pop(0)
             self.ended += [(watched, ending)] if ending else []
         if not goes_on:
-            back = self._take_back()
-            if self.horse.alive:  # it said so itself, and has begun none, also if it has a permit in hand
-                back, self._left = [*self._left, *back], []
-            self.rest += back
+            self.rest += self._take_back()
 
     def fail(self, ending: Ending) -> None:
         """End what was begun like this, after the horse was killed; what was not is given back."""
@@ -127,7 +141,7 @@ class Batch:
             self._teller.join()
 
     def _order(self, claimed: Claimed) -> dict[str, Any]:
-        return order(claimed, self.folders[claimed.held.task_id], claimed.asked_at + self.lease)
+        return order(claimed, self.folder_of(claimed), claimed.asked_at + self.lease)
 
     def _take_back(self) -> list[Claimed]:
         number = self.horse.permits.take_back() if self._is_given else len(self._left)
@@ -135,7 +149,8 @@ class Batch:
         back, self._left = self._left[begun:], self._left[:begun]
         return back
 
-    def _tell(self, ended: Sequence[Ended]) -> None:
-        if ended:
-            self._teller = threading.Thread(target=self.tell, args=(ended,), daemon=True)
-            self._teller.start()
+    def _tell(self) -> None:
+        if self.ended:
+            teller = threading.Thread(target=self.tell, args=(self.ended,), daemon=True)
+            teller.start()
+            self._teller, self.ended = teller, []

@@ -34,7 +34,7 @@ class Claims:
     def take(self, wish: Callable[[], Claim]) -> ClaimReply | None:
         """Return what was answered before and kept, else what Redis answers; None when the worker gave up."""
         kept, self._kept = self._kept, None
-        return kept or self._ask(wish())
+        return kept or self._ask(wish)
 
     def keep(self, reply: ClaimReply | None) -> None:
         """Keep what was answered together with the end of the task before, unless it is to ask again."""
@@ -50,7 +50,8 @@ class Claims:
         elif isinstance(kept, PlainJob):
             tolerate(lambda: self.store.put_back(kept))
 
-    def _ask(self, claim: Claim) -> ClaimReply | None:
+    def _ask(self, wish: Callable[[], Claim]) -> ClaimReply | None:
+        claim = wish()
         pauses = Pauses(0.1, LONGEST_PAUSE)
         while not self.give_up():
             try:
@@ -58,6 +59,7 @@ class Claims:
                 self.answered_at = time.monotonic()
                 if reply not in ASK_AGAIN:
                     return reply
+                claim = wish()  # what this one got is done with, and would be answered again
                 continue
             except (RedisUnavailable, RedisFull) as error:
                 log.warning("%s; trying again", error)

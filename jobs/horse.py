@@ -60,7 +60,7 @@ class Horse:
             if attempt:
                 if self._may_begin(order):
                     self._run(runner, attempt, order)
-                del self._known[attempt.task_id, attempt.number]
+                self._forget(attempt)
             elif order["kind"] == "set up":
                 runner.preload(order["type"])
             else:
@@ -79,7 +79,12 @@ class Horse:
 
     def _may_begin(self, order: Frame) -> bool:
         """Tell whether an order is still to be carried out: one behind another may have been taken back."""
-        return "permit" not in order or (self._goes_on and self._gate.opens_for(order["permit"]))
+        return "permit" not in order or (self._goes_on and self._gate.opens())
+
+    def _forget(self, attempt: Attempt) -> None:
+        # One that was passed over may have been ordered again, and then is known by that order.
+        if self._known.get((attempt.task_id, attempt.number)) is attempt:
+            del self._known[attempt.task_id, attempt.number]
 
     def _run(self, runner: Runner, attempt: Attempt, order: Frame) -> None:
         self._current = attempt

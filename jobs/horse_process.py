@@ -196,9 +196,8 @@ class Horse:
             self.holds_output = True
             for output in self._outputs:
                 output.hold()
-        numbers = self.permits.give(len(behind)) if behind else ()
-        numbered = ({"kind": "run", "permit": number, **order} for number, order in zip(numbers, behind, strict=True))
-        self._send({"kind": "run", **first}, *numbered)
+        self.permits.give(len(behind))
+        self._send({"kind": "run", **first}, *({"kind": "run", "permit": True, **order} for order in behind))
 
     def hand_out(self) -> None:
         """Hand out what is printed from now on: nobody but one handler can be the one who prints."""

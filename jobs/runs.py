@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from .batch import Batch, Pace
 from .claims import Claims
-from .horse_process import Horse
 from .messages import Claim, Claimed, Ending
 from .registered import tolerate
 from .reporter import Reporter
@@ -45,10 +44,7 @@ class Runs:
 
     def run(self, claimed: Claimed) -> None:
         """Run a task, and what was started with it, until Redis knows how each ended."""
-        horse = self.stable.horse
-        if horse is None:
-            raise RuntimeError("a worker runs tasks only with a horse")
-        batch = self._batch(claimed, horse)
+        batch = self._batch(claimed)
         try:
             for member in batch:
                 self._watch(member, batch)
@@ -65,7 +61,10 @@ class Runs:
             batch.close()
             self.reporter.release()
 
-    def _batch(self, claimed: Claimed, horse: Horse) -> Batch:
+    def _batch(self, claimed: Claimed) -> Batch:
+        horse = self.stable.horse
+        if horse is None:
+            raise RuntimeError("a worker runs tasks only with a horse")
         return Batch(claimed, horse, self.workspace.folder_for, self._tell, LEASE_SHARE * self.store.settings.lease)
 
     def _watch(self, claimed: Claimed, batch: Batch) -> None:
@@ -73,7 +72,7 @@ class Runs:
         began_at = time.monotonic()
         supervisor = Supervisor(
             claimed, batch.horse, self.reporter, self.store.settings, self.shutdown, self.wakeup,
-            batch.folders[claimed.held.task_id], batch.give if claimed is batch.claimed else None,
+            batch.folder_of(claimed), batch.give if claimed is batch.claimed else None,
             batch.alone_by, batch.go_alone,
         )  # fmt: skip
         ending = supervisor.run()
@@ -86,14 +85,16 @@ class Runs:
             log.warning("task %s was given away; its work here was stopped", claimed.held.task_id)
 
     def _settle(self, batch: Batch) -> None:
+        batch.horse.hand_out()  # no handler runs now, and Redis may be away for long
         reply = None
         if batch.ended:
-            claim = None if batch.rest else self.next_claim()
+            # What is being given back may be all that there is to claim: then it is asked for when that is done.
+            claim = None if batch.rest or batch.tells else self.next_claim()
             store = self.claims.store
             reply = settle(store, self.reporter, batch.ended, self.actor, next_claim=claim, give_up=self._give_up)
         if batch.rest:
             first, *followers = batch.rest
-            reply = replace(first, followers=tuple(followers))
+            reply = replace(first, followers=tuple(followers), answered_at=time.monotonic())
         self.claims.keep(reply)
 
     def _tell(self, ended: Sequence[Ended]) -> None:

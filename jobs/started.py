@@ -8,8 +8,9 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from ..statemachine import Event, Reason
 from .errors import CorruptRecord
-from .messages import Claimed, Held
+from .messages import Claimed, Ending, Held
 from .model import Task
 from .scripts import translate
 
@@ -65,10 +66,22 @@ class Started:
         return {task_id: _read_json(f"result of {task_id}", text) for task_id, text in found if text is not None}
 
 
+def unreadable(error: CorruptRecord) -> Ending:
+    """Return the end of an attempt that no worker can run, or its task would come to each of them in turn."""
+    return Ending(Event.FAIL, Reason.INVALID_PARAMS, str(error), str(error), retryable=False)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")  # nor could a frame hold it
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse)
+
+
 def _read_json(what: str, text: Text) -> Any:
     if isinstance(text, RedisError):
         raise translate(text)
     try:
-        return None if text is None else json.loads(text)
+        return None if text is None else _decoder.decode(text)
     except (ValueError, RecursionError) as error:
         raise CorruptRecord(f"{what}: {error}") from error

@@ -13,7 +13,7 @@ from typing import Any, cast
 from redis import Redis
 
 from ..lua import BATCH
-from ..statemachine import Event, Reason
+from ..statemachine import Reason
 from .connection import pop_unless_woken
 from .errors import CorruptRecord, StaleAttempt, TaskNotFound
 from .keys import ARCHIVE_DEMAND, Keys
@@ -33,7 +33,7 @@ from .messages import (
 )
 from .scripts import Call, Scripts, translated
 from .settings import PATIENCE_GRACES, Settings
-from .started import Started
+from .started import Started, unreadable
 
 log = logging.getLogger("ghostless")
 
@@ -205,9 +205,10 @@ class Store:
         try:
             return started.claimed(asked_at)
         except CorruptRecord as error:
-            # No worker can run it: the attempt ends here, or the task would come to each worker in turn.
-            ending = Ending(Event.FAIL, Reason.INVALID_PARAMS, str(error), str(error), retryable=False)
-            self.finish(started.held, ending, f"worker:{started.worker_id}")
+            try:
+                self.finish(started.held, unreadable(error), f"worker:{started.worker_id}")
+            except CorruptRecord as damage:  # the watchdog finds it by its lease; others were started with it
+                log.error("task %s cannot be settled: %s", started.held.task_id, damage)
             return None
 
     def put_back(self, plain: PlainJob) -> None:

@@ -248,7 +248,7 @@ class Supervisor:
         for frame in self.horse.frames(0):
             ending = self._receive(frame)
             if ending:
-                self.horse.kill()
+                self.horse.cause_of_death()  # which may be what one behind it did
                 return ending
         cause = self.horse.cause_of_death()
         if cause == KILLED and not self._stop:

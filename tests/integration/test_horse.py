@@ -72,6 +72,7 @@ class Rider:
         checkpoint: Any = None,
         lease: float = 300.0,
         is_timed: bool | None = None,
+        needs_permit: bool = False,
         **params: Any,
     ) -> None:
         """Order a task, without waiting for anything."""
@@ -79,6 +80,7 @@ class Rider:
         tmpdir.mkdir(exist_ok=True)
         order = {"task_id": ID, "attempt": attempt, "type": name, "params": params, "checkpoint": checkpoint}
         order |= {} if is_timed is None else {"is_timed": is_timed}
+        order |= {"permit": True} if needs_permit else {}
         self.channel.send({"kind": "run", "until": time.monotonic() + lease, **order, "tmpdir": str(tmpdir)})
 
     def started(self, name: str, **order: Any) -> None:
@@ -434,6 +436,19 @@ def test_a_stop_may_overtake_the_start(horse: Rider) -> None:
         horse.start("test.hang", attempt=attempt, how="sleep")
         horse.stop(attempt, force=True)
         assert horse.until(*ENDINGS)[-1]["kind"] == "stopped"
+
+
+def test_who_was_passed_over_and_ordered_again_can_be_stopped(horse: Rider) -> None:
+    """Both orders of the attempt lie there before the first one is passed over."""
+    horse.started("test.hang", how="check")
+    horse.start("test.hang", attempt=2, needs_permit=True, how="check")
+    horse.start("test.hang", attempt=2, how="check")
+    horse.stop()
+    assert "stopped" == horse.until(*ENDINGS)[-1]["kind"]
+    assert "started" == horse.until("log")[-1]["line"]
+    horse.stop(attempt=2)
+    assert "stopped" == horse.until(*ENDINGS)[-1]["kind"]
+    horse.is_well()
 
 
 def test_a_late_stop_hits_nobody(horse: Rider) -> None:

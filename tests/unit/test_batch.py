@@ -1,5 +1,6 @@
 """Batches without any process: how many tasks are taken at once, and what is known of each at every moment."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,20 +36,21 @@ class NoHorse:
 
     def __init__(self, permits: Permits) -> None:
         self.permits, self.gate = permits, Gate(permits.fd)
-        self.numbers: list[int] = []
+        self.orders = list[str]()
+        self.is_held = True
 
     def run(self, *orders: Any) -> None:
         """Take orders."""
-        self.numbers = self.permits.give(len(orders) - 1)
+        self.permits.give(len(orders) - 1)
+        self.orders = [order.get("task_id", "first") for order in orders]
 
-    def begin(self, number: int) -> bool:
-        """Try to begin one of those behind the first, counted from 0."""
-        return self.gate.opens_for(self.numbers[number])
-
-    alive = True
+    def begin(self) -> bool:
+        """Try to begin the next of those behind the first."""
+        return self.gate.opens()
 
     def hand_out(self) -> None:
-        """Have no output."""
+        """Hand out what is printed."""
+        self.is_held = False
 
 
 def claimed(size: int) -> Claimed:
@@ -133,58 +135,25 @@ def test_where_each_task_is_looked_at_they_are_taken_one_by_one(counts: dict[str
 
 def test_what_is_taken_back_never_begins(permits: Permits) -> None:
     """And what has begun cannot be taken back."""
-    gate, numbers = Gate(permits.fd), permits.give(3)
-    assert gate.opens_for(numbers[0])
+    gate = Gate(permits.fd)
+    permits.give(3)
+    assert gate.opens()
     assert 2 == permits.take_back()
-    assert [False, False] == [gate.opens_for(number) for number in numbers[1:]]
+    assert [False, False] == [gate.opens() for _ in range(2)]
     assert 0 == permits.take_back()
-
-
-def test_a_permit_opens_for_its_own_order_only(permits: Permits) -> None:
-    """An order whose permit was taken back may be looked at when there are newer permits already."""
-    gate, old = Gate(permits.fd), permits.give(2)
-    permits.take_back()
-    new = permits.give(2)
-    assert [False, False, True, True] == [gate.opens_for(number) for number in (*old, *new)]
-
-
-def test_a_permit_that_was_not_used_closes_the_gate_to_nobody(permits: Permits) -> None:
-    """The horse took it while an older order was before it, and then did not go on."""
-    gate, old = Gate(permits.fd), permits.give(2)
-    permits.take_back()
-    unused = permits.give(2)
-    assert not gate.opens_for(old[0])
-    assert 1 == permits.take_back(), "the other is in the horse's hand"
-    new = permits.give(9)
-    assert [False, *[True] * len(new)] == [gate.opens_for(number) for number in (old[1], *new)]
-    assert not gate.opens_for(unused[0])
-
-
-def test_a_horse_that_does_not_go_on_has_begun_none(batch: Batch, horse: NoHorse) -> None:
-    """Also when it has taken a permit already: the task would be watched although nobody runs it."""
-    batch.give({})
-    horse.gate.opens_for(horse.numbers[0] - 1)  # an order from before, and now the permit is in its hand
-    watched = next(iter(batch))
-    batch.end(BROKEN, goes_on=False)
-    assert [] == list(batch)
-    assert (["t0"], ["t1", "t2", "t3", "t4"]) == (
-        [claimed.held.task_id for claimed, _ in batch.ended],
-        [claimed.held.task_id for claimed in batch.rest],
-    )
-    assert watched.held.task_id == "t0"
 
 
 def test_permits_outlive_their_horse(permits: Permits) -> None:
     """Which orders a dead one has begun is known after everything is closed."""
-    numbers = permits.give(3)
-    Gate(permits.fd).opens_for(numbers[0])
+    permits.give(3)
+    Gate(permits.fd).opens()
     permits.close()
     assert [2, 0] == [permits.take_back(), permits.take_back()]
 
 
 def test_an_older_worker_gives_no_permits() -> None:
     """Then none opens."""
-    assert not Gate(None).opens_for(0)
+    assert not Gate(None).opens()
 
 
 # What is known of each
@@ -204,7 +173,7 @@ def test_what_is_behind_one_that_stopped_the_horse_is_free(batch: Batch, horse: 
     """It was not begun, and is run next."""
     batch.give({})
     batch.end(DONE, goes_on=True)
-    assert horse.begin(0)
+    assert horse.begin()
     batch.end(BROKEN, goes_on=False)
     assert [] == list(batch)
     assert ["t2", "t3", "t4"] == [claimed.held.task_id for claimed in batch.rest]
@@ -214,7 +183,7 @@ def test_one_goes_on_alone(batch: Batch, horse: NoHorse, told: list[Ended]) -> N
     """What has ended is told, what was not begun is given back, the last one first; once is enough."""
     batch.give({})
     batch.end(DONE, goes_on=True)
-    assert horse.begin(0)
+    assert horse.begin()
     assert batch.go_alone()
     assert batch.go_alone()
     batch.close()
@@ -228,8 +197,8 @@ def test_one_goes_on_alone(batch: Batch, horse: NoHorse, told: list[Ended]) -> N
 def test_the_horse_may_be_ahead_of_what_is_watched(batch: Batch, horse: NoHorse, told: list[Ended]) -> None:
     """What it began meanwhile is still to be watched."""
     batch.give({})
-    assert horse.begin(0)
-    assert horse.begin(1)
+    assert horse.begin()
+    assert horse.begin()
     assert batch.go_alone()
     batch.close()
     assert [("t4", Event.SUSPEND), ("t3", Event.SUSPEND)] == ends(told)
@@ -256,8 +225,8 @@ def test_when_nothing_can_be_run_here_only_what_began_fails(batch: Batch, horse:
     """The horse was killed: who ran in it is ended, what had ended has, and the others go back."""
     batch.give({})
     batch.end(DONE, goes_on=True)
-    assert horse.begin(0)
-    assert horse.begin(1)
+    assert horse.begin()
+    assert horse.begin()
     horse.permits.close()
     batch.fail(BROKEN)
     assert [Event.COMPLETE, Event.FAIL, Event.FAIL, Event.SUSPEND, Event.SUSPEND] == [
@@ -276,7 +245,71 @@ def test_nothing_begins_behind_another_under_an_old_lease(batch: Batch, horse: N
     """That of the first one is renewed before it begins; the others are run later, each after its own is renewed."""
     batch.claimed = replace(batch.claimed, asked_at=time.monotonic() - batch.lease)
     batch.give({})
-    assert [] == horse.numbers
+    assert ["first"] == horse.orders
     batch.end(DONE, goes_on=True)
     assert [] == list(batch)
     assert ["t1", "t2", "t3", "t4"] == [claimed.held.task_id for claimed in batch.rest]
+
+
+def test_nobody_uses_the_permit_of_another(batch: Batch, horse: NoHorse, told: list[Ended]) -> None:
+    """What was taken back may still lie in the horse: the next order goes alone, and its end tells that it does not."""
+    batch.give({})
+    assert batch.go_alone()
+    batch.end(DONE, goes_on=True)
+    batch.close()
+    following = Batch(claimed(5), cast(Any, horse), lambda task_id, attempt: task_id, told.extend, 12.0)
+    following.give({})
+    assert (["first"], False) == (horse.orders, horse.begin())
+    following.end(DONE, goes_on=True)
+    assert ["t1", "t2", "t3", "t4"] == [claimed.held.task_id for claimed in following.rest]
+    last = Batch(claimed(3), cast(Any, horse), lambda task_id, attempt: task_id, told.extend, 12.0)
+    last.give({})
+    assert (["first", "t1", "t2"], True) == (horse.orders, horse.begin())
+
+
+def test_what_an_old_lease_held_back_waits_behind_nobody(horse: NoHorse, told: list[Ended]) -> None:
+    """It was not ordered, and is given back with the others when the first one goes on alone."""
+    old = replace(claimed(3), asked_at=time.monotonic() - 7.0)
+    batch = Batch(old, cast(Any, horse), lambda task_id, attempt: task_id, told.extend, 12.0)
+    batch.give({})
+    assert ["first"] == horse.orders
+    assert batch.go_alone()
+    batch.close()
+    assert ([("t2", Event.SUSPEND), ("t1", Event.SUSPEND)], []) == (ends(told), batch.rest)
+
+
+def test_a_batch_tells_that_it_tells(batch: Batch) -> None:
+    """What is on its way back may be all that there is to claim."""
+    batch.give({})
+    assert not batch.tells
+    batch.go_alone()
+    assert batch.tells
+
+
+def test_without_a_folder_nobody_behind_has_begun(batch: Batch, horse: NoHorse, told: list[Ended]) -> None:
+    """A full disk, say: the first one fails here, and the others are given back."""
+
+    def none_left(_task_id: str, _attempt: int) -> str:
+        raise OSError("no space left on device")
+
+    batch.folder_for = none_left
+    with pytest.raises(OSError, match="no space"):
+        batch.give({})
+    batch.fail(BROKEN)
+    assert [("t0", Event.FAIL), *((f"t{number}", Event.SUSPEND) for number in (4, 3, 2, 1))] == ends(batch.ended)
+
+
+def test_without_a_thread_nothing_is_forgotten(
+    batch: Batch, horse: NoHorse, told: list[Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was taken back is told with what fails then."""
+
+    def none_left(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    batch.give({})
+    with pytest.raises(RuntimeError, match="new thread"):
+        batch.go_alone()
+    batch.fail(BROKEN)
+    assert {f"t{number}" for number in range(5)} == {task_id for task_id, _ in ends(batch.ended)}

@@ -42,6 +42,12 @@ def test_where_there_may_be_a_task_it_is_asked_again(
 @pytest.mark.parametrize("told", [NothingToClaim("more"), NothingToClaim("damaged")])
 def test_a_claim_goes_on_behind_what_it_passed_over(wish: Callable[[], Claim], told: ClaimReply) -> None:
     """No worker waits for a hint in front of a task that stands behind damaged ones."""
-    answers = iter([told, told, ASKED])
-    store = SimpleNamespace(claim=lambda claim: next(answers))
+    answers, tokens = iter([told, told, ASKED]), list[str]()
+
+    def answer(claim: Claim) -> ClaimReply:
+        tokens.append(claim.token)
+        return next(answers)
+
+    store = SimpleNamespace(claim=answer)
     assert ASKED == Claims(store, "worker:w", give_up=lambda: False).take(wish)  # type: ignore[arg-type]
+    assert 3 == len(set(tokens)), "or what could not be ended would be answered again and again"

@@ -52,8 +52,8 @@ local function look_at(index, id)
   if task and belongs_into(index, task) then return 1 end
   removed = removed + 1
   if not task then
+    take_out(index, id)
     answer[#answer + 1] = set_aside(index, id, damage)
-    forget_place(index)
     return 1
   end
   terms.indices = {index}

@@ -139,7 +139,7 @@ local function check_dependencies(look)
   end
   local named = named_by(task)
   for _, dependency in ipairs(unmet) do
-    if named and not named[dependency] then
+    if is_stranger(named, dependency) then
       tell(look, "c", "it waits for " .. dependency .. ", on which it does not depend", {
         frees = function() forget(task, dependency) end,
       })

@@ -41,8 +41,13 @@ local function put_right(task, unmet)
     unmet = unmet_of(task.id)
   end
   if #unmet == 0 then return look_at_time(task) end
+  local named = named_by(task) -- once: there may be hundreds
   for _, dependency in ipairs(unmet) do
-    damage = note_again(task, dependency, actor, now)
+    if is_stranger(named, dependency) then
+      damage = forget(task, dependency)
+    else
+      damage = note_again(task, dependency, actor, now)
+    end
     if damage or task.state ~= State.BLOCKED then return damage end
   end
 end

@@ -232,6 +232,22 @@ def test_a_patrol_over_wide_tasks_is_cut_into_bounded_steps(redis: Redis) -> Non
     assert {*ids} == {*redis.zrange(stage.keys.state(State.BLOCKED), 0, -1)}
 
 
+@pytest.mark.parametrize("way", ["recheck", "patrol"])
+def test_the_ids_of_dependencies_are_read_once(redis: Redis, way: str) -> None:
+    """Each of a hundred lost notes is written again, and the list of the task's dependencies is decoded once for all."""
+    stage = scene(redis)
+    (last,) = _wide(stage, 1)
+    first = redis.smembers(stage.keys.unmet(last))
+    redis.delete(*map(stage.keys.dependents, first))
+    redis.config_resetstat()
+    if way == "recheck":
+        stage.store.recheck(BY_WATCHDOG)
+    else:
+        Upkeep(stage.store).patrol(BY_WATCHDOG)
+    assert _calls(redis, "get") < len(first) / 2
+    assert [last] == redis.zrange(stage.keys.dependents(min(first)), 0, -1)
+
+
 def test_a_look_through_the_history_reads_a_bounded_number_of_values(redis: Redis) -> None:
     """Beside tasks with long histories it goes on in smaller steps, to the same end."""
     stage = scene(redis)

@@ -1,5 +1,5 @@
 -- One step of the watchdogs' look through the indices: takes out the members that do not belong there, wherever they
--- stand. Those that are no tasks, or damaged ones, are put in quarantine.
+-- stand. Those that are no tasks, or damaged ones, are put in quarantine; but who is damaged still counts, and is listed.
 -- uses batch, look, hand_over, tickets, awaited, places, invariants, walk
 --
 -- ARGV[1] actor   ARGV[2] pattern of the names of all keys   ARGV[3] lease, ms
@@ -47,15 +47,21 @@ local function belongs_into(index, task)
   return not each_place(task, terms, function(name) return name ~= index end)
 end
 
+-- Takes out who has no readable record. One that is damaged is told by the audit, and stays where it is counted and where
+-- listings show it as damaged. A purge by a version that had no listings by queue and type left its entry there.
+local function put_away(index, id, damage)
+  local is_listing = behind(key.listed, index)
+  if damage.err and (is_listing or behind(key.state, index)) then return end
+  removed = removed + 1
+  take_out(index, id)
+  if not is_listing then answer[#answer + 1] = set_aside(index, id, damage) end
+end
+
 local function look_at(index, id)
   local task, damage = read_task(id)
-  if task and belongs_into(index, task) then return 1 end
+  if damage then put_away(index, id, damage) end
+  if damage or belongs_into(index, task) then return 1 end
   removed = removed + 1
-  if not task then
-    take_out(index, id)
-    answer[#answer + 1] = set_aside(index, id, damage)
-    return 1
-  end
   terms.indices = {index}
   put_in_order(task, terms, actor, answer)
   return CLOSE

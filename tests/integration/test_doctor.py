@@ -84,11 +84,11 @@ def test_a_sound_database_has_no_problem(examine: Callable[..., list[Problem]], 
 def test_a_damaged_record_that_was_set_aside_is_not_written_off(
     redis: Redis, stage: Scene, examine: Callable[..., list[Problem]]
 ) -> None:
-    """It is told, and stands nowhere; once a person has put it right it comes back, and the ledger adds up."""
+    """It is told and counted, wherever it was set aside; once a person has put it right, the ledger adds up."""
     put(stage, State.PENDING)
     upkeep = Upkeep(stage.store)
     redis.hset(stage.keys.task(ID), "failures", "many")
-    while redis.zcard(stage.keys.state(State.PENDING)):
+    while redis.zcard(stage.keys.pending(QUEUE)):
         redis.hdel(stage.keys.prune, "at")
         upkeep.prune(BY_WATCHDOG)
     assert {"a", "c"} == {problem.rule for problem in examine(BY_PERSON) if not problem.is_solved}

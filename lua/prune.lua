@@ -47,8 +47,8 @@ local function belongs_into(index, task)
   return not each_place(task, terms, function(name) return name ~= index end)
 end
 
--- Takes out who has no readable record. One that is damaged is told by the audit, and stays where it is counted and where
--- listings show it as damaged. A purge by a version that had no listings by queue and type left its entry there.
+-- Takes out who has no readable record. One that is damaged is told by the audit, and stays where it is counted, and
+-- where listings show it as damaged. A purge by a version without listings by queue and type left its entry there.
 local function put_away(index, id, damage)
   local is_listing = behind(key.listed, index)
   if damage.err and (is_listing or behind(key.state, index)) then return end

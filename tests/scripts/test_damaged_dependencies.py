@@ -236,7 +236,7 @@ def test_a_patrol_over_wide_tasks_is_cut_into_bounded_steps(redis: Redis) -> Non
 
 @pytest.mark.parametrize("way", ["recheck", "repair"])
 def test_the_ids_of_dependencies_are_read_once(redis: Redis, way: str) -> None:
-    """Each of a hundred lost notes is written again, and the list of the task's dependencies is decoded once for all."""
+    """Each of a hundred lost notes is written again; the list of the task's dependencies is read once for all."""
     stage = scene(redis)
     (last,) = _wide(stage, 1)
     first = redis.smembers(stage.keys.unmet(last))

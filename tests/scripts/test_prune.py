@@ -188,7 +188,7 @@ def test_who_is_damaged_is_counted_and_listed(redis: Redis, way: str) -> None:
 
 
 def test_what_a_purge_of_the_version_before_left_is_no_damage(redis: Redis) -> None:
-    """It knew no listings by queue and type, and left the entries of what it purged there: they go, and no word of it."""
+    """It left the entries of what it purged in the listings by queue and type: they go, and no word of it."""
     stage = scene(redis)
     submit(stage)
     redis.zadd(stage.keys.listed(f"{QUEUE}:{TYPE}"), {f"purged{number}": 1 for number in range(5)})

@@ -17,6 +17,7 @@ for index = 8, #ARGV do beginnings[#beginnings + 1] = ARGV[index] end
 
 local LOOKS = 80 -- members looked at in a step, about: less than a millisecond
 local CLOSE = 5 -- a task that does not belong there takes as long as so many others
+local TAKEN_OUT = 20 -- in a step, at most: Redis may answer all of a short index at once
 
 local problem = check_type(key.prune, "hash") or check_type(key.history, "stream") or check_type(key.queues, "hash")
 if problem then return problem end
@@ -67,21 +68,34 @@ local function look_at(index, id)
   return CLOSE
 end
 
--- Returns the cursor of the members that are still to come, "0" when there are none.
+-- Names a place again whose name was lost: without it, listings by queue or type find none of its tasks.
+local function name_again(index)
+  local place = behind(key.listed, index)
+  if place then redis.pcall("SADD", key.listed_places, place) end
+end
+
+-- Returns the cursor with which to go on, nothing when all was looked at. What was taken out of a page is not in it when
+-- the next step goes on with it.
 local function look_through(index, cursor)
+  if cursor == "0" then name_again(index) end
   repeat
     local page = redis.call("ZSCAN", index, cursor, "COUNT", BATCH)
-    for position = 1, #page[2], 2 do spent = spent + look_at(index, page[2][position]) end
+    for position = 1, #page[2], 2 do
+      if removed >= TAKEN_OUT or terms.dependencies_left <= 0 then return cursor end
+      spent = spent + look_at(index, page[2][position])
+    end
     cursor = page[1]
-  until cursor == "0" or spent >= LOOKS
+    if cursor == "0" then return end
+  until spent >= LOOKS
   return cursor
 end
 
 local names, member = turn_page(step, "MATCH", pattern, "TYPE", "zset"), step.member
 for position = step.passed + 1, #names do
-  if is_index(names[position]) then member = look_through(names[position], member) end
-  if member ~= "0" then
-    stay(step, position - 1, member)
+  local left = is_index(names[position]) and look_through(names[position], member)
+  member = "0"
+  if left then
+    stay(step, position - 1, left)
     break
   elseif spent >= LOOKS and position < #names then
     stay(step, position)

@@ -234,6 +234,39 @@ def test_a_long_index_is_gone_through_in_bounded_steps(redis: Redis) -> None:
     assert number == redis.hlen(stage.keys.quarantine)
 
 
+@pytest.mark.parametrize("sort", ["PENDING", "BLOCKED behind a hundred"])
+def test_a_short_index_of_strays_is_gone_through_in_bounded_steps(redis: Redis, sort: str) -> None:
+    """Redis answers all members of a short index at once; a step repairs some, and the next ones go on with the rest."""
+    stage = scene(redis)
+    others = [f"o{number:03}" for number in range(100)]
+    strays = [f"s{number:03}" for number in range(120 if sort == "PENDING" else 20)]
+    stage.store.submit_many([submission(task_id, delay=10**6) for task_id in others])
+    how = {} if sort == "PENDING" else {"depends_on": tuple(others)}
+    stage.store.submit_many([submission(task_id, **how) for task_id in strays])
+    index = stage.keys.pending("another")
+    redis.zadd(index, dict.fromkeys(strays, 1))
+    redis.delete(stage.keys.prune)
+    while redis.exists(index):
+        before = redis.zcard(index)
+        redis.hdel(stage.keys.prune, "at")
+        Upkeep(stage.store).prune(BY_WATCHDOG)
+        assert before - redis.zcard(index) <= (20 if sort == "PENDING" else 4)
+    told = [entry[0] for entry in stage.history if entry[0] == Event.REPAIR]
+    assert len(strays) == len(told)
+
+
+def test_a_place_whose_name_was_lost_is_named_again(redis: Redis) -> None:
+    """One round brings a whole queue and type back into listings, however many tasks are there."""
+    stage = scene(redis)
+    submit(stage)
+    redis.delete(stage.keys.listed_places)
+    assert [] == prune_all(stage)
+    assert {f"{QUEUE}:{TYPE}"} == redis.smembers(stage.keys.listed_places)
+    redis.delete(stage.keys.listed_places)
+    redis.set(stage.keys.listed_places, "no set")
+    assert [] == prune_all(stage)
+
+
 def test_it_prunes_at_a_full_redis(redis: Redis) -> None:
     """What is taken out frees memory; only the notes have to wait for none."""
     stage = scene(redis)

@@ -236,7 +236,7 @@ def test_a_long_index_is_gone_through_in_bounded_steps(redis: Redis) -> None:
 
 @pytest.mark.parametrize("sort", ["PENDING", "BLOCKED behind a hundred"])
 def test_a_short_index_of_strays_is_gone_through_in_bounded_steps(redis: Redis, sort: str) -> None:
-    """Redis answers all members of a short index at once; a step repairs some, and the next ones go on with the rest."""
+    """Redis answers all members of a short index at once: a step repairs some, the next ones the rest."""
     stage = scene(redis)
     others = [f"o{number:03}" for number in range(100)]
     strays = [f"s{number:03}" for number in range(120 if sort == "PENDING" else 20)]

@@ -1,5 +1,5 @@
 -- One step of the watchdogs' look through the indices: takes out the members that do not belong there, wherever they
--- stand. Those that are no tasks, or damaged ones, are put in quarantine; but who is damaged still counts, and is listed.
+-- stand. Those that are no tasks, or damaged ones, are put in quarantine; the damaged are still counted and listed.
 -- uses batch, look, hand_over, tickets, awaited, places, invariants, walk
 --
 -- ARGV[1] actor   ARGV[2] pattern of the names of all keys   ARGV[3] lease, ms
@@ -74,8 +74,8 @@ local function name_again(index)
   if place then redis.pcall("SADD", key.listed_places, place) end
 end
 
--- Returns the cursor with which to go on, nothing when all was looked at. What was taken out of a page is not in it when
--- the next step goes on with it.
+-- Returns the cursor with which to go on, nothing when all was looked at. What was taken out of a page is not in it any
+-- more when the next step begins it anew.
 local function look_through(index, cursor)
   if cursor == "0" then name_again(index) end
   repeat

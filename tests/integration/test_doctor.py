@@ -100,6 +100,23 @@ def test_a_damaged_record_that_was_set_aside_is_not_written_off(
     assert "1" == redis.hget(stage.keys.ledger, "submitted")
 
 
+def test_only_what_is_lost_is_written_off_beside_a_damaged_record(
+    redis: Redis, stage: Scene, examine: Callable[..., list[Problem]]
+) -> None:
+    """The damaged one goes on being counted, so the ledger adds up before and after a person puts it right."""
+    stage.store.submit_many([submission(task_id) for task_id in ("lost", "damaged")])
+    redis.hset(stage.keys.task("damaged"), "failures", "many")
+    redis.delete(stage.keys.task("lost"))
+    for _ in range(20):
+        redis.hdel(stage.keys.prune, "at")
+        Upkeep(stage.store).prune(BY_WATCHDOG)
+    examine(BY_PERSON)
+    redis.hset(stage.keys.task("damaged"), "failures", "0")
+    examine(BY_PERSON)
+    assert ["2", "1"] == redis.hmget(stage.keys.ledger, "submitted", "lost")
+    assert [] == examine()
+
+
 NOT_OURS = {"a strange key"}
 """Keys outside of the prefix may be anybody's in a Redis that is shared; in a test they are a leak."""
 

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Iterator
 from statistics import median, quantiles
 
+from redis import Redis
+
 from ..jobs.connection import connect
 from ..jobs.doctor import Doctor
 from ..jobs.store import Store
@@ -39,8 +41,8 @@ def walk_round(store: Store) -> None:
         "audit of tasks": (upkeep.patrol, keys.patrol, PATROL_SHARE),
         "look through indices": (upkeep.prune, keys.prune, PRUNE_SHARE),
     }
-    for name, (step, trace, share) in walks.items():
-        steps = list(_steps_of_a_round(store, step, trace))
+    for name, (sweep, trace, share) in walks.items():
+        steps = list(_steps_of_a_round(store.redis, sweep, trace))
         busy = sum(steps) / 1e6
         print(
             f"{name}: {len(steps):,} steps, median {median(steps):.0f} µs, p99 {quantiles(steps, n=100)[-1]:.0f} µs;"
@@ -48,12 +50,12 @@ def walk_round(store: Store) -> None:
         )
 
 
-def _steps_of_a_round(store: Store, step: Callable[[str], object], trace: str) -> Iterator[float]:
-    """Yield the time that Redis took for each step, µs."""
-    redis = store.redis
+def _steps_of_a_round(redis: Redis, sweep: Callable[[str], object], trace: str) -> Iterator[int]:
+    """Yield the time that Redis took for each step, µs; a sweep may make several."""
+    slow = SlowCommands(redis)
     redis.delete(trace)
     while redis.hget(trace, "round") in (None, "0"):
         redis.hdel(trace, "at")
-        redis.config_resetstat()
-        step("bench")
-        yield redis.info("commandstats")["cmdstat_evalsha"]["usec_per_call"]
+        slow.watch(0)
+        sweep("bench")
+        yield from slow.durations("EVALSHA")

@@ -64,6 +64,10 @@ class SlowCommands:
         slowest = sorted(self._noted(), key=lambda entry: -entry["duration"])[:number]
         return [f"{entry['duration'] / 1000:.1f} ms {_words(entry['command'])}" for entry in slowest]
 
+    def durations(self, name: str) -> list[int]:
+        """Return how long each command of this name took, µs."""
+        return [entry["duration"] for entry in self._noted() if _words(entry["command"]).startswith(name)]
+
     def number(self) -> int:
         """Return how many there were."""
         return len(self._noted())

@@ -5,10 +5,9 @@ local function is_noted(dependency, id)
   return type(redis.pcall("ZSCORE", key.dependents .. dependency, id)) == "string"
 end
 
--- Notes it again, or lets the task follow an end that did not find it. Returns what is wrong, if anything.
+-- Notes a task again with one that it depends on, or lets it follow an end that did not find it. Returns what is wrong,
+-- if anything.
 local function note_again(task, dependency, actor, now)
-  local named = named_by(task)
-  if named and not named[dependency] then return forget(task, dependency) end
   local state, damage = state_of(dependency)
   if damage then return damage end
   if not state or FINAL[state] then return heed(task, dependency, state, actor, now) end

@@ -40,6 +40,11 @@ local function named_by(task)
   return named
 end
 
+-- Whether a task waits for this one by mistake. `named`: the answer of `named_by`
+local function is_stranger(named, dependency)
+  return named and not named[dependency]
+end
+
 -- Takes what a task was never to wait for out of the set of those that it waits for. Returns what was wrong.
 local function forget(task, stranger)
   local unmet = key.unmet .. task.id
@@ -102,8 +107,7 @@ local function heed(task, dependency, state, actor, now)
   if problem then return problem end
   local unmet, message = key.unmet .. task.id, because(dependency, state)
   if state ~= State.SUCCESS then
-    local named = named_by(task)
-    if named and not named[dependency] then return forget(task, dependency) end
+    if is_stranger(named_by(task), dependency) then return forget(task, dependency) end
     return unblock(task, Event.CANCEL, actor, message, now)
   end
   problem = restore_unmet(task)

@@ -56,23 +56,20 @@ local function behind(beginning, name)
   return string.sub(name, 1, #beginning) == beginning and string.sub(name, #beginning + 1) or nil
 end
 
--- A place without any task is named no more.
-local function forget_place(name)
-  if redis.call("EXISTS", name) == 1 then return end
-  local listed, parked = behind(key.listed, name), behind(key.parked, name)
-  if listed then redis.pcall("SREM", key.listed_places, listed) end
-  local queue, task_type = string.match(parked or "", "^(.*):(.*)$")
-  if queue then redis.pcall("SREM", key.parked_types .. queue, task_type) end
+-- Takes what stands there by mistake out of an index, whatever sort that is of.
+local function take_out(index, id)
+  local listed = behind(key.listed, index)
+  if listed then return vacate(index, id, key.listed_places, listed) end
+  local queue, task_type = string.match(behind(key.parked, index) or "", "^(.*):(.*)$")
+  if queue then return vacate(index, id, key.parked_types .. queue, task_type) end
+  redis.call("ZREM", index, id)
 end
 
 local function must_not_stand_in(look, name)
   local id, score = look.id, redis.pcall("ZSCORE", name, look.id)
   if type(score) ~= "string" then return end
   tell(look, "b", "it is " .. look.task.state .. " and yet in " .. name, {
-    frees = function()
-      redis.call("ZREM", name, id)
-      forget_place(name)
-    end,
+    frees = function() take_out(name, id) end,
   })
 end
 
@@ -142,7 +139,7 @@ local function check_dependencies(look)
   end
   local named = named_by(task)
   for _, dependency in ipairs(unmet) do
-    if named and not named[dependency] then
+    if is_stranger(named, dependency) then
       tell(look, "c", "it waits for " .. dependency .. ", on which it does not depend", {
         frees = function() forget(task, dependency) end,
       })
@@ -273,8 +270,8 @@ local function examine_remains(id, terms)
     for _, name in ipairs(names) do
       if type(redis.pcall("ZSCORE", name, id)) == "string" then
         tell(look, "c", name, {frees = function()
+          take_out(name, id)
           set_aside(name, id, {"missing"})
-          forget_place(name)
         end})
       end
     end

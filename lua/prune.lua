@@ -1,5 +1,5 @@
 -- One step of the watchdogs' look through the indices: takes out the members that do not belong there, wherever they
--- stand. Those that are no tasks, or damaged ones, are put in quarantine.
+-- stand. Those that are no tasks, or damaged ones, are put in quarantine; the damaged are still counted and listed.
 -- uses batch, look, hand_over, tickets, awaited, places, invariants, walk
 --
 -- ARGV[1] actor   ARGV[2] pattern of the names of all keys   ARGV[3] lease, ms
@@ -17,6 +17,7 @@ for index = 8, #ARGV do beginnings[#beginnings + 1] = ARGV[index] end
 
 local LOOKS = 80 -- members looked at in a step, about: less than a millisecond
 local CLOSE = 5 -- a task that does not belong there takes as long as so many others
+local TAKEN_OUT = 20 -- in a step, at most: Redis may answer all of a short index at once
 
 local problem = check_type(key.prune, "hash") or check_type(key.history, "stream") or check_type(key.queues, "hash")
 if problem then return problem end
@@ -47,35 +48,54 @@ local function belongs_into(index, task)
   return not each_place(task, terms, function(name) return name ~= index end)
 end
 
+-- Takes out who has no readable record. One that is damaged is told by the audit, and stays where it is counted, and
+-- where listings show it as damaged. A purge by a version without listings by queue and type left its entry there.
+local function put_away(index, id, damage)
+  local is_listing = behind(key.listed, index)
+  if damage.err and (is_listing or behind(key.state, index)) then return end
+  removed = removed + 1
+  take_out(index, id)
+  if not is_listing then answer[#answer + 1] = set_aside(index, id, damage) end
+end
+
 local function look_at(index, id)
   local task, damage = read_task(id)
-  if task and belongs_into(index, task) then return 1 end
+  if damage then put_away(index, id, damage) end
+  if damage or belongs_into(index, task) then return 1 end
   removed = removed + 1
-  if not task then
-    answer[#answer + 1] = set_aside(index, id, damage)
-    forget_place(index)
-    return 1
-  end
   terms.indices = {index}
   put_in_order(task, terms, actor, answer)
   return CLOSE
 end
 
--- Returns the cursor of the members that are still to come, "0" when there are none.
+-- Names a place again whose name was lost: without it, listings by queue or type find none of its tasks.
+local function name_again(index)
+  local place = behind(key.listed, index)
+  if place then redis.pcall("SADD", key.listed_places, place) end
+end
+
+-- Returns the cursor with which to go on, nothing when all was looked at. What was taken out of a page is not in it any
+-- more when the next step begins it anew.
 local function look_through(index, cursor)
+  if cursor == "0" then name_again(index) end
   repeat
     local page = redis.call("ZSCAN", index, cursor, "COUNT", BATCH)
-    for position = 1, #page[2], 2 do spent = spent + look_at(index, page[2][position]) end
+    for position = 1, #page[2], 2 do
+      if removed >= TAKEN_OUT or terms.dependencies_left <= 0 then return cursor end
+      spent = spent + look_at(index, page[2][position])
+    end
     cursor = page[1]
-  until cursor == "0" or spent >= LOOKS
+    if cursor == "0" then return end
+  until spent >= LOOKS
   return cursor
 end
 
 local names, member = turn_page(step, "MATCH", pattern, "TYPE", "zset"), step.member
 for position = step.passed + 1, #names do
-  if is_index(names[position]) then member = look_through(names[position], member) end
-  if member ~= "0" then
-    stay(step, position - 1, member)
+  local left = is_index(names[position]) and look_through(names[position], member)
+  member = "0"
+  if left then
+    stay(step, position - 1, left)
     break
   elseif spent >= LOOKS and position < #names then
     stay(step, position)

@@ -41,29 +41,35 @@ local function put_right(task, unmet)
     unmet = unmet_of(task.id)
   end
   if #unmet == 0 then return look_at_time(task) end
+  local named = named_by(task) -- once: there may be hundreds
   for _, dependency in ipairs(unmet) do
-    damage = note_again(task, dependency, actor, now)
+    if is_stranger(named, dependency) then
+      damage = forget(task, dependency)
+    else
+      damage = note_again(task, dependency, actor, now)
+    end
     if damage or task.state ~= State.BLOCKED then return damage end
   end
 end
 
--- Returns whether the member of the index keeps its place. Most are in order, and cost few calls.
+-- Returns whether the member of the index keeps its place, as a damaged one does: it counts, and is listed. Most are in
+-- order, and cost few calls.
 local function look_at(id)
   local unmet = unmet_of(id)
   looked = looked + math.max(1, #unmet)
   if is_in_order(id, unmet) then return true end
   local task, damage = read_task(id)
   if damage then
-    problems[#problems + 1] = set_aside(blocked, id, damage)
+    problems[#problems + 1] = damage.err or set_aside(blocked, id, damage)
+    return damage.err ~= nil
   elseif task.state ~= State.BLOCKED then
     redis.call("ZREM", blocked, id)
     return false
-  else
-    damage = put_right(task, unmet)
-    if task.state ~= State.BLOCKED then moved = moved + 1 end
-    problems[#problems + 1] = damage and damage.err
   end
-  return task and task.state == State.BLOCKED
+  damage = put_right(task, unmet)
+  if task.state ~= State.BLOCKED then moved = moved + 1 end
+  problems[#problems + 1] = damage and damage.err
+  return task.state == State.BLOCKED
 end
 
 -- Who leaves moves the others up, so one may be passed over until the next round.

@@ -92,6 +92,12 @@ local function listing_place(task)
   return task.queue .. ":" .. task.type
 end
 
+-- Takes a task out of one of the indices that a set names, and out of the set what holds no task any more.
+local function vacate(index, id, names, name)
+  redis.pcall("ZREM", index, id)
+  if redis.call("EXISTS", index) == 0 then redis.pcall("SREM", names, name) end
+end
+
 -- No task's way depends on how it is listed, so damage there stops none: hence pcall, and no check before. The place is
 -- named with its first entry, and where entries fail, for listings to tell of the damage.
 local function enter_listing(task, state, at)
@@ -103,8 +109,7 @@ end
 
 local function leave_listing(task)
   local place = listing_place(task)
-  redis.pcall("ZREM", key.listed .. place, task.id)
-  if redis.call("EXISTS", key.listed .. place) == 0 then redis.pcall("SREM", key.listed_places, place) end
+  vacate(key.listed .. place, task.id, key.listed_places, place)
 end
 
 -- HINCRBY on anything but a number would err after the other writes.
@@ -135,9 +140,7 @@ local function park(task, entered_at)
 end
 
 local function leave_parking(queue, task_type, id)
-  local place = parking_place(queue, task_type)
-  redis.call("ZREM", place, id)
-  if redis.call("EXISTS", place) == 0 then redis.call("SREM", key.parked_types .. queue, task_type) end
+  vacate(parking_place(queue, task_type), id, key.parked_types .. queue, task_type)
 end
 
 -- A ticket in the middle of a long list is far from both ends; where it is, the index of the queue's tasks tells.

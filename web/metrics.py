@@ -105,7 +105,8 @@ class _Numbers(Collector):
             yield GaugeMetricFamily("ghostless_last_sweep_age_seconds", "Time since a watchdog swept.", value=age)
         if trace and "audit_round" in trace:
             took = int(trace["audit_round"]) / 1000
-            yield GaugeMetricFamily("ghostless_audit_round_seconds", "How long the last audit of all took.", value=took)
+            meaning = "How long the watchdogs' last round of the audit took."
+            yield GaugeMetricFamily("ghostless_audit_round_seconds", meaning, value=took)
 
     def _workers(self) -> Iterator[Metric]:
         states = Counter(worker.state for worker in self._client.workers())

@@ -84,11 +84,11 @@ def test_a_sound_database_has_no_problem(examine: Callable[..., list[Problem]], 
 def test_a_damaged_record_that_was_set_aside_is_not_written_off(
     redis: Redis, stage: Scene, examine: Callable[..., list[Problem]]
 ) -> None:
-    """It is told, and stands nowhere; once a person has put it right it comes back, and the ledger adds up."""
+    """It is told and counted, wherever it was set aside; once a person has put it right, the ledger adds up."""
     put(stage, State.PENDING)
     upkeep = Upkeep(stage.store)
     redis.hset(stage.keys.task(ID), "failures", "many")
-    while redis.zcard(stage.keys.state(State.PENDING)):
+    while redis.zcard(stage.keys.pending(QUEUE)):
         redis.hdel(stage.keys.prune, "at")
         upkeep.prune(BY_WATCHDOG)
     assert {"a", "c"} == {problem.rule for problem in examine(BY_PERSON) if not problem.is_solved}
@@ -98,6 +98,23 @@ def test_a_damaged_record_that_was_set_aside_is_not_written_off(
     assert all(problem.is_solved for problem in examine(BY_PERSON))
     assert [] == audit(redis, stage.keys, [ID])
     assert "1" == redis.hget(stage.keys.ledger, "submitted")
+
+
+def test_only_what_is_lost_is_written_off_beside_a_damaged_record(
+    redis: Redis, stage: Scene, examine: Callable[..., list[Problem]]
+) -> None:
+    """The damaged one goes on being counted, so the ledger adds up before and after a person puts it right."""
+    stage.store.submit_many([submission(task_id) for task_id in ("lost", "damaged")])
+    redis.hset(stage.keys.task("damaged"), "failures", "many")
+    redis.delete(stage.keys.task("lost"))
+    for _ in range(20):
+        redis.hdel(stage.keys.prune, "at")
+        Upkeep(stage.store).prune(BY_WATCHDOG)
+    examine(BY_PERSON)
+    redis.hset(stage.keys.task("damaged"), "failures", "0")
+    examine(BY_PERSON)
+    assert ["2", "1"] == redis.hmget(stage.keys.ledger, "submitted", "lost")
+    assert [] == examine()
 
 
 NOT_OURS = {"a strange key"}

@@ -177,7 +177,7 @@ def test_a_lost_set_is_made_again_at_a_full_redis(redis: Redis) -> None:
 
 
 def test_a_note_in_quarantine_says_what_is_wrong(backend: Redis) -> None:
-    """Of a damaged record the fault; of a missing one that there is none."""
+    """Of a damaged record the fault; of a missing one that there is none. Where tasks are counted the damaged stays."""
     stage = scene(backend)
     put(stage, State.PROCESSING)
     for task_id in ("bad", "gone"):
@@ -188,9 +188,11 @@ def test_a_note_in_quarantine_says_what_is_wrong(backend: Redis) -> None:
     stage.store.recheck(BY_WATCHDOG)
     stage.store.finish(stage.held, ending(Event.COMPLETE), "worker:w1")
     stage.store.settle()
-    for index in (stage.keys.state(State.BLOCKED), stage.keys.dependents(ID)):
-        assert f"{stage.keys.task('bad')} field attempt" in str(backend.hget(stage.keys.quarantine, f"{index} bad"))
-        assert "no task of this id" == backend.hget(stage.keys.quarantine, f"{index} gone")
+    blocked, dependents = stage.keys.state(State.BLOCKED), stage.keys.dependents(ID)
+    noted = backend.hgetall(stage.keys.quarantine)
+    assert f"{stage.keys.task('bad')} field attempt" in noted.pop(f"{dependents} bad")
+    assert dict.fromkeys((f"{dependents} gone", f"{blocked} gone"), "no task of this id") == noted
+    assert ["bad"] == backend.zrange(blocked, 0, -1)
 
 
 def _calls(redis: Redis, command: str) -> int:
@@ -230,6 +232,22 @@ def test_a_patrol_over_wide_tasks_is_cut_into_bounded_steps(redis: Redis) -> Non
         if redis.zcard(stage.keys.state(State.BLOCKED)) == len(ids):
             break
     assert {*ids} == {*redis.zrange(stage.keys.state(State.BLOCKED), 0, -1)}
+
+
+@pytest.mark.parametrize("way", ["recheck", "repair"])
+def test_the_ids_of_dependencies_are_read_once(redis: Redis, way: str) -> None:
+    """Each of a hundred lost notes is written again; the list of the task's dependencies is read once for all."""
+    stage = scene(redis)
+    (last,) = _wide(stage, 1)
+    first = redis.smembers(stage.keys.unmet(last))
+    redis.delete(*map(stage.keys.dependents, first))
+    redis.config_resetstat()
+    if way == "recheck":
+        stage.store.recheck(BY_WATCHDOG)
+    else:
+        Upkeep(stage.store).compare([last], actor=BY_WATCHDOG)
+    assert _calls(redis, "get") < len(first) / 2
+    assert [last] == redis.zrange(stage.keys.dependents(min(first)), 0, -1)
 
 
 def test_a_look_through_the_history_reads_a_bounded_number_of_values(redis: Redis) -> None:

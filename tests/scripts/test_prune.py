@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import pytest
 from audit import audit
+from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.connection import connect
 from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.keys import INDICES, SINGLE_INDICES, Keys
+from ghostless.jobs.reads import Damaged
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.jobs.upkeep import Upkeep
@@ -27,10 +29,11 @@ from scripts.seeding import (
     wish,
 )
 from scripts.test_full_redis import full
-from scripts.test_poison import MEMBERS, WRONG_TYPES, clear_poison, poison
+from scripts.test_poison import BROKEN, MEMBERS, WRONG_TYPES, clear_poison, poison
 
 GOOD = ("good1", "good2")
 ILLEGAL = [b"with a blank", b"with\x00nul", b"g" * 300, b"\r\nLF", b"*", b"{}:"]
+DAMAGED = [*WRONG_TYPES, *BROKEN]
 STRANGERS = [*MEMBERS, *ILLEGAL]
 SCORES = [float("-inf"), float("inf"), 0, -1, 1e300, 5e-324]
 
@@ -106,7 +109,10 @@ def test_each_sort_of_index_is_tried() -> None:
 
 @pytest.mark.parametrize("sort", CASES)
 def test_poison_leaves_each_index_and_the_good_ones_stay(redis: Redis, settings: Settings, sort: str) -> None:
-    """Ids of nothing, of no legal form, of records of another type or with damaged fields: noted, told, taken out."""
+    """Ids of nothing, of no legal form, of records of another type or with damaged fields: noted, told, taken out.
+
+    Where tasks are counted, and listed by state, queue and type, the damaged stay; in listings nothing is no news.
+    """
     stage = scene(redis)
     prepare, name_of = CASES[sort]
     prepare(stage)
@@ -119,13 +125,18 @@ def test_poison_leaves_each_index_and_the_good_ones_stay(redis: Redis, settings:
 
     told = prune_all(stage)
 
-    assert good == redis.zrange(index, 0, -1, withscores=True)
-    assert len(STRANGERS) == len(told) == redis.hlen(stage.keys.quarantine)
-    clear_poison(stage)
-    problems = audit(redis, stage.keys, GOOD, quarantined=len(STRANGERS))
-    assert [] == [line for line in problems if sort != "settling" or "dependents" not in line]
-    assert len(STRANGERS) == sum(f"it was taken out of {index}" in line for line in examined(settings))
+    kept = {*DAMAGED} if sort in ("state", "listed") else set()
+    assert kept == {member for member in STRANGERS if redis.zscore(index, member) is not None}
+    noted = 0 if sort == "listed" else len(STRANGERS) - len(kept)
+    assert noted == len(told) == redis.hlen(stage.keys.quarantine)
     assert [] == prune_all(stage)
+    clear_poison(stage)
+    noted += len(prune_all(stage))
+    assert good == redis.zrange(index, 0, -1, withscores=True)
+    assert noted == (0 if sort == "listed" else len(STRANGERS))
+    problems = audit(redis, stage.keys, GOOD, quarantined=noted)
+    assert [] == [line for line in problems if sort != "settling" or "dependents" not in line]
+    assert noted == sum(f"it was taken out of {index}" in line for line in examined(settings))
 
 
 def examined(settings: Settings) -> list[str]:
@@ -155,6 +166,34 @@ def test_a_sound_task_leaves_an_index_that_is_not_its_own(redis: Redis, sort: st
     assert good == redis.zrange(index, 0, -1, withscores=True)
     assert (Event.REPAIR, 0) == (stage.history[-1][0], redis.hlen(stage.keys.quarantine))
     assert [] == [line for line in audit(redis, stage.keys) if "stray" in line]
+
+
+@pytest.mark.parametrize("way", ["prune", "recheck"])
+def test_who_is_damaged_is_counted_and_listed(redis: Redis, way: str) -> None:
+    """It is not missing in the ledger, every listing shows it as damaged, and once a person mends it all is well."""
+    stage = scene(redis)
+    stage.store.submit(submission("first", delay=10**6))
+    stage.store.submit(submission("last", depends_on=("first",)))
+    redis.hset(stage.keys.task("last"), "failures", "many")
+    redis.delete(stage.keys.unmet("last"))
+    told = prune_all(stage) if way == "prune" else stage.store.recheck(BY_WATCHDOG).problems
+    assert any("failures" in line for line in told)
+    assert 0 == Upkeep(stage.store).account(corrects=True).missing
+    client = Client(Settings(), redis)
+    for wanted in (Filter(state=State.BLOCKED), Filter(queue=QUEUE, type=TYPE, state=State.BLOCKED)):
+        assert [Damaged] == [type(task) for task in client.list(wanted).tasks]
+    redis.hset(stage.keys.task("last"), "failures", 0)
+    Upkeep(stage.store).patrol(BY_WATCHDOG)
+    assert [] == audit(redis, stage.keys, ["first", "last"], quarantined=redis.hlen(stage.keys.quarantine))
+
+
+def test_what_a_purge_of_the_version_before_left_is_no_damage(redis: Redis) -> None:
+    """It left the entries of what it purged in the listings by queue and type: they go, and no word of it."""
+    stage = scene(redis)
+    submit(stage)
+    redis.zadd(stage.keys.listed(f"{QUEUE}:{TYPE}"), {f"purged{number}": 1 for number in range(5)})
+    assert [] == prune_all(stage)
+    assert [] == audit(redis, stage.keys, GOOD)
 
 
 def test_an_index_that_no_task_names_is_found(redis: Redis) -> None:
@@ -193,6 +232,39 @@ def test_a_long_index_is_gone_through_in_bounded_steps(redis: Redis) -> None:
         Upkeep(stage.store).prune(BY_WATCHDOG)
         assert redis.info("commandstats").get("cmdstat_hmget", {"calls": 0})["calls"] < 200
     assert number == redis.hlen(stage.keys.quarantine)
+
+
+@pytest.mark.parametrize("sort", ["PENDING", "BLOCKED behind a hundred"])
+def test_a_short_index_of_strays_is_gone_through_in_bounded_steps(redis: Redis, sort: str) -> None:
+    """Redis answers all members of a short index at once: a step repairs some, the next ones the rest."""
+    stage = scene(redis)
+    others = [f"o{number:03}" for number in range(100)]
+    strays = [f"s{number:03}" for number in range(120 if sort == "PENDING" else 20)]
+    stage.store.submit_many([submission(task_id, delay=10**6) for task_id in others])
+    how = {} if sort == "PENDING" else {"depends_on": tuple(others)}
+    stage.store.submit_many([submission(task_id, **how) for task_id in strays])
+    index = stage.keys.pending("another")
+    redis.zadd(index, dict.fromkeys(strays, 1))
+    redis.delete(stage.keys.prune)
+    while redis.exists(index):
+        before = redis.zcard(index)
+        redis.hdel(stage.keys.prune, "at")
+        Upkeep(stage.store).prune(BY_WATCHDOG)
+        assert before - redis.zcard(index) <= (20 if sort == "PENDING" else 4)
+    told = [entry[0] for entry in stage.history if entry[0] == Event.REPAIR]
+    assert len(strays) == len(told)
+
+
+def test_a_place_whose_name_was_lost_is_named_again(redis: Redis) -> None:
+    """One round brings a whole queue and type back into listings, however many tasks are there."""
+    stage = scene(redis)
+    submit(stage)
+    redis.delete(stage.keys.listed_places)
+    assert [] == prune_all(stage)
+    assert {f"{QUEUE}:{TYPE}"} == redis.smembers(stage.keys.listed_places)
+    redis.delete(stage.keys.listed_places)
+    redis.set(stage.keys.listed_places, "no set")
+    assert [] == prune_all(stage)
 
 
 def test_it_prunes_at_a_full_redis(redis: Redis) -> None:

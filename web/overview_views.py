@@ -51,7 +51,8 @@ class StatsView(View):
     watchdog: Annotated[
         dict[str, str | int] | None,
         Field(
-            description="who swept last (`actor`), when (`swept_at`), how long the last audit took (`audit_round`, ms)"
+            description="who swept last (`actor`) and when (`swept_at`), how long the last audit took "
+            "(`audit_round`, ms); null when nobody swept lately"
         ),
     ]
     listeners: list[GroupView]

@@ -229,9 +229,14 @@ class Reads:
             pipeline.hgetall(self.keys.watchdog)
             pipeline.hget(self.keys.patrol, "took")
             pipeline.time()
-            stored, took, time = cast("tuple[dict[str, str], str | None, Any]", pipeline.execute())
-        stored |= {"audit_round": took} if stored and took else {}
-        trace = {name: int(value) if value.isdigit() else value for name, value in stored.items()}
+            stored, took, time = cast("tuple[Any, Any, Any]", pipeline.execute(raise_on_error=False))
+            for answer in (stored, time):
+                if isinstance(answer, Exception):
+                    raise answer
+        # A statistic only: damage there takes nothing else down.
+        if stored and isinstance(took, str) and took.isdecimal():
+            stored["audit_round"] = took
+        trace = {name: int(value) if value.isdecimal() else value for name, value in stored.items()}
         return trace or None, milliseconds(time)
 
     def log(self, task_id: str) -> list[str]:

@@ -9,6 +9,7 @@ from ..statemachine import RUNNING, WAITING_FOR_TIME, State
 from .dependencies import Awaited
 from .errors import GhostlessError
 from .fleet import Member, members, serving, silent
+from .keys import pair
 from .model import Entry, Task
 from .reads import Damaged, Reads, is_kept_up
 from .scripts import milliseconds, moment, translated
@@ -16,7 +17,7 @@ from .settings import PATIENCE_GRACES
 from .shelves import Shelf, newest
 
 RECENT = 30
-"""Tasks that ended last, whose durations tell how long another one may take."""
+"""Tasks of a type that ended last, whose durations tell how long another one may take."""
 
 
 TICKETS = 10_000
@@ -47,7 +48,7 @@ class Circumstances:
     judge_from: int | None = None  # until when the watchdog judges no lease, after an outage
     swept_at: int | None = None  # when a watchdog swept last, unless that is so long ago that none seems to run
     refuses: str = ""  # why Redis takes no writes now
-    usual: int | None = None  # how long tasks of its type ran lately
+    usual: int | None = None  # how long tasks of its type and queue ran lately
     awaited: Awaited = Awaited()  # the tasks that it waits for
 
 
@@ -140,11 +141,9 @@ def refusal(server: Mapping[str, Any]) -> str:
 
 
 def _usual(reads: Reads, task: Task) -> int | None:
-    places = newest(reads.redis, [Shelf(reads.keys.state(State.SUCCESS))], None, RECENT)
-    ended = reads.tasks([place.task_id for place in places])
+    successes = Shelf(reads.keys.listed(pair(task.queue, task.type)), State.SUCCESS)
+    ended = reads.tasks([place.task_id for place in newest(reads.redis, [successes], None, RECENT)])
     spans = [
-        other.entered_at - other.started_at
-        for other in ended
-        if not isinstance(other, Damaged) and other.type == task.type and other.started_at
+        other.entered_at - other.started_at for other in ended if not isinstance(other, Damaged) and other.started_at
     ]
     return round(median(spans)) if spans else None

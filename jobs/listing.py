@@ -15,7 +15,7 @@ from .errors import Fault, InvalidTask
 from .model import Task
 from .names import OWNER_LIMIT
 from .reads import Damaged, Reads
-from .shelves import Position, Shelf, emptiest, newest, of_kinds
+from .shelves import Position, Shelf, newest, of_kinds, sizes
 from .values import text_fault
 
 PAGE_LIMIT = 500
@@ -23,6 +23,9 @@ PAGE_LIMIT = 500
 
 LOOKED_AT = 500
 """Records that one page looks at where no index answers all of its filter. The next page goes on from there."""
+
+READ_AT_ONCE = 10 * LOOKED_AT
+"""Places read at most to find those records beside an owner's own, where they are spread over several indices."""
 
 _FILTERED = ("state", "type", "queue", "owner")
 
@@ -59,15 +62,21 @@ class Filter:
         """Return those on which all that it accepts stand, and as little besides as there are indices for."""
         if not self.owner:
             return self._of_anybody(reads)
-        owners = [Shelf(reads.keys.owned(self.owner))]
-        return emptiest(reads.redis, [owners, self._of_anybody(reads)]) if self.needs_records else owners
+        owned = Shelf(reads.keys.owned(self.owner))
+        if not self.needs_records:
+            return [owned]
+        others = self._of_anybody(reads)
+        his, *numbers = sizes(reads.redis, [owned, *others])
+        is_shallow = sum(min(number, LOOKED_AT) for number in numbers) <= READ_AT_ONCE
+        # One page goes over few of his; right after an upgrade his index may be the only one that is filled.
+        return others if LOOKED_AT < his > sum(numbers) and is_shallow else [owned]
 
     def _of_anybody(self, reads: Reads) -> list[Shelf]:
-        chosen = [self.state] if self.state else None
+        # Empty or not: a task that goes on while they are read, in the order of a life, is met in its next state.
+        states = [self.state] if self.state else STORED
         if not (self.type or self.queue):
-            return [Shelf(reads.keys.state(state)) for state in chosen or STORED]
-        places, occupied = reads.kinds()
-        return of_kinds(reads.keys, filter(self._is_at, places), chosen or occupied)
+            return [Shelf(reads.keys.state(state)) for state in states]
+        return of_kinds(reads.keys, filter(self._is_at, reads.places()), states)
 
     def _is_at(self, place: str) -> bool:
         queue, _, task_type = place.partition(":")
@@ -91,7 +100,8 @@ def page_of(reads: Reads, wanted: Filter, limit: int, cursor: str | None) -> Pag
         raise InvalidTask([Fault("owner", wrong)])
     reached = None if cursor is None else _read_cursor(cursor)
     together = LOOKED_AT if wanted.needs_records else limit + 1
-    places = newest(reads.redis, wanted.shelves(reads), reached, together)
+    shelves = wanted.shelves(reads)
+    places = newest(reads.redis, shelves, reached, together, at_once=wanted.needs_records)
     found = _fitting(reads, wanted, places)[:limit]
     if places:
         reached = found[-1] if len(found) == limit else places[-1]

@@ -107,14 +107,10 @@ class Reads:
             raise CorruptRecord(f"{self.keys.history}: entries {', '.join(missing)} are gone")
         return [Entry.from_fields(*entry[0]) for entry in found]
 
-    def kinds(self) -> tuple[set[str], list[State]]:
-        """Return every "queue:type" of which there are tasks, and the states in which there are any."""
-        with translated(), self.redis.pipeline(transaction=False) as pipeline:
-            pipeline.smembers(self.keys.listed_places)
-            for state in STORED:
-                pipeline.exists(self.keys.state(state))
-            places, *occupied = cast("tuple[set[str], Any]", pipeline.execute())
-        return places, [state for state, number in zip(STORED, occupied, strict=True) if number]
+    def places(self) -> set[str]:
+        """Return every "queue:type" of which there are tasks."""
+        with translated():
+            return cast(set[str], self.redis.smembers(self.keys.listed_places))
 
     def counts(self) -> dict[State, int]:
         """Return how many tasks are in each state."""
@@ -229,9 +225,14 @@ class Reads:
             pipeline.hgetall(self.keys.watchdog)
             pipeline.hget(self.keys.patrol, "took")
             pipeline.time()
-            stored, took, time = cast("tuple[dict[str, str], str | None, Any]", pipeline.execute())
-        stored |= {"audit_round": took} if stored and took else {}
-        trace = {name: int(value) if value.isdigit() else value for name, value in stored.items()}
+            stored, took, time = cast("tuple[Any, Any, Any]", pipeline.execute(raise_on_error=False))
+            for answer in (stored, time):
+                if isinstance(answer, Exception):
+                    raise answer
+        # A statistic only: damage there takes nothing else down.
+        if stored and isinstance(took, str) and took.isdecimal():
+            stored["audit_round"] = took
+        trace = {name: int(value) if value.isdecimal() else value for name, value in stored.items()}
         return trace or None, milliseconds(time)
 
     def log(self, task_id: str) -> list[str]:

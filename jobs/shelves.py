@@ -1,10 +1,8 @@
 """Where listings look: tasks in indices by the time of their latest change, several indices read as one."""
 
-import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import cast
+from typing import NamedTuple, cast
 
 from redis import Redis
 
@@ -13,12 +11,8 @@ from ..statemachine import State
 from .keys import Keys
 from .scripts import moment, translated
 
-TIED = 100
-"""Tasks that may have entered their states in the same millisecond without a further round trip for the next page."""
 
-
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Where a listing goes on: below this time (ms) and, at the same time, below this id."""
 
     entered_at: int
@@ -50,25 +44,45 @@ def of_kinds(keys: Keys, places: Iterable[str], states: Sequence[State]) -> list
     return [Shelf(keys.listed(place), state) for place in places for state in states]
 
 
-def newest(redis: Redis, shelves: Sequence[Shelf], below: Position | None, limit: int) -> list[Position]:
-    """Return at most `limit` places of the tasks on these shelves, the latest change first."""
-    number = limit + (TIED if below else 1)
-    while True:
-        pages = _pages(redis, shelves, below, number)
-        usable = [[place for place in page if below is None or _order(place) < _order(below)] for page in pages]
-        # Even more can share a millisecond: read on until those above the position are passed.
-        if all(len(page) < number or len(rest) >= limit for page, rest in zip(pages, usable, strict=True)):
-            return _first(heapq.merge(*usable, key=_order, reverse=True), limit)
-        number *= 2
-
-
-def emptiest(redis: Redis, sides: Sequence[Sequence[Shelf]]) -> Sequence[Shelf]:
-    """Return those of several shelves on which the fewest tasks stand."""
+def sizes(redis: Redis, shelves: Sequence[Shelf]) -> list[int]:
+    """Return how many tasks stand on each of these shelves."""
     with translated(), redis.pipeline(transaction=False) as pipeline:
-        for shelf in (shelf for side in sides for shelf in side):
+        for shelf in shelves:
             pipeline.zcount(shelf.index, *shelf.bounds())
-        numbers = iter(cast(list[int], pipeline.execute()))
-    return min(sides, key=lambda side: sum(islice(numbers, len(side))))
+        return cast(list[int], pipeline.execute())
+
+
+def newest(
+    redis: Redis, shelves: Sequence[Shelf], below: Position | None, limit: int, *, at_once: bool = False
+) -> list[Position]:
+    """Return at most `limit` places of the tasks on these shelves, the latest change first.
+
+    That is one round trip or two, and three at most; `at_once` makes it one, and reads that many of each shelf. Only
+    where more tasks than a page entered their states in the same millisecond as the last one, it takes more.
+    """
+    # Of a later page's shelf, what is not below the position is read too.
+    most, number = (limit if below is None else 2 * limit), 0
+    found: list[Position] = []
+    while shelves:
+        number = max(4 * number, most if at_once else min(most, _depth(limit, len(shelves))))
+        pages = _pages(redis, shelves, below, number)
+        usable = (place for page in pages for place in page if below is None or place < below)
+        found = _first(sorted({*found, *usable}, reverse=True), limit)
+        shelves = [shelf for shelf, page in zip(shelves, pages, strict=True) if _goes_on(page, number, found, limit)]
+    return found
+
+
+def _depth(limit: int, shelves: int) -> int:
+    """Return how far to read on each of so many shelves.
+
+    However the tasks stand on them, at most 50 go on after the first look, 5 after the second, none after the third.
+    """
+    return max(limit // 50 + 1, 10 * limit // shelves)
+
+
+def _goes_on(page: Sequence[Position], number: int, found: Sequence[Position], limit: int) -> bool:
+    """Tell whether a shelf may hold more of the first `limit` places than the `number` that were read of it."""
+    return len(page) == number and (len(found) < limit or page[-1] > found[-1])
 
 
 def _pages(redis: Redis, shelves: Sequence[Shelf], below: Position | None, number: int) -> list[list[Position]]:
@@ -91,7 +105,3 @@ def _first(places: Iterable[Position], limit: int) -> list[Position]:
             break
         found.setdefault(place.task_id, place)
     return list(found.values())
-
-
-def _order(place: Position) -> tuple[int, str]:
-    return place.entered_at, place.task_id

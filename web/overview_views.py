@@ -51,8 +51,8 @@ class StatsView(View):
     watchdog: Annotated[
         dict[str, str | int] | None,
         Field(
-            description="who swept last (`actor`) and when (`swept_at`), or null; once there was one, how long the last"
-            " round of the audit took (`audit_round`, ms)"
+            description="who swept last (`actor`) and when (`swept_at`), and once there was one how long the last round"
+            " of the audit took (`audit_round`, ms); null when nobody swept lately"
         ),
     ]
     listeners: list[GroupView]

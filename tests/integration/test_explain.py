@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from ghostless.jobs.circumstances import circumstances
+from ghostless.jobs.circumstances import RECENT, circumstances
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import TaskNotFound
 from ghostless.jobs.store import Store
@@ -36,6 +36,18 @@ def test_place_and_estimate(client: Client, hand: Hand) -> None:
     assert [(1, 3), (2, 3), (3, 3)] == sorted((around.position, around.pending) for around in found)
     assert all(around.usual is not None for around in found)
     assert "no worker listens on its queue work" == client.explain(ids[1]).why
+
+
+def test_an_estimate_goes_by_its_own_type(client: Client, hand: Hand, store: Store) -> None:
+    """However many tasks of other types ended since."""
+    publish(store, "other")
+    client.submit("work")
+    hand.run()
+    for _ in range(RECENT):
+        client.submit("other")
+        hand.run()
+    assert circumstances(client.reads, client.submit("work").task_id).usual is not None
+    assert circumstances(client.reads, client.submit("other", queue="elsewhere").task_id).usual is None
 
 
 def test_a_running_task(client: Client, hand: Hand, redis: Redis) -> None:

@@ -1,5 +1,9 @@
 """`GET /metrics`: the ledger, the states, the queues and the watchdog, as Prometheus reads them."""
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 import requests
 from flask.testing import FlaskClient
 from ghostless.benchmarks.observed import counted_trips
@@ -54,6 +58,30 @@ def test_what_is_counted(web: FlaskClient, client: Client, store: Store, redis: 
     assert 0 <= found["ghostless_last_sweep_age_seconds"] < 60
     assert 0 <= found["ghostless_audit_round_seconds"] < 60
     assert 0 == found["ghostless_tasks_missing"]
+
+
+DAMAGES: dict[str, Callable[[Redis, str], Any]] = {
+    "another type": lambda redis, name: redis.set(name, "poison"),
+    "no number": lambda redis, name: redis.hset(name, "took", "soon"),
+    "a digit that is none": lambda redis, name: redis.hset(name, "took", "²"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_patrol_costs_its_own_number_only(
+    web: FlaskClient, client: Client, store: Store, redis: Redis, damage: str
+) -> None:
+    """How long the last audit took is not told then; everything else that asks for the last sweep answers."""
+    task_id = submitted(client)
+    store.sweep("watchdog:test")
+    redis.delete(store.keys.patrol)
+    DAMAGES[damage](redis, store.keys.patrol)
+    found = numbers(web)
+    assert "ghostless_last_sweep_age_seconds" in found
+    assert "ghostless_audit_round_seconds" not in found
+    assert "audit_round" not in web.get("/api/stats").get_json()["watchdog"]
+    assert 200 == web.get(f"/api/tasks/{task_id}/explain").status_code
+    assert client.reads.is_watched()
 
 
 def test_a_task_that_vanished_is_missing(web: FlaskClient, client: Client, redis: Redis) -> None:

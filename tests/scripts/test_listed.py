@@ -2,6 +2,7 @@
 
 import random
 from itertools import product
+from typing import Any
 
 import pytest
 from audit import audit
@@ -9,11 +10,13 @@ from ghostless.benchmarks.copies import ENDED, TYPES, Crowd
 from ghostless.benchmarks.copies import OWNER as OFTEN
 from ghostless.benchmarks.copies import QUEUE as CROWDED
 from ghostless.benchmarks.observed import counted_trips
+from ghostless.jobs import listing
 from ghostless.jobs.client import Client
 from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.errors import CorruptRecord
 from ghostless.jobs.listing import LOOKED_AT, Filter
 from ghostless.jobs.messages import Claimed
+from ghostless.jobs.shelves import Position
 from ghostless.jobs.upkeep import Upkeep
 from ghostless.lua import BAND, LISTED_FROM
 from ghostless.statemachine import STORED, Event, State
@@ -237,6 +240,33 @@ def test_a_task_of_an_earlier_version_is_entered_with_its_next_move(redis: Redis
     stage.store.cancel(ids[1], "tester")
     assert [ids[1]] == [task.id for task in client.list(Filter(queue=QUEUE)).tasks]
     assert {f"{QUEUE}:{OTHER_TYPE}"} == redis.smembers(stage.keys.listed_places)
+
+
+def test_an_owner_misses_nothing_after_an_upgrade(redis: Redis, client: Client) -> None:
+    """While the index by queue and type lacks his tasks, his own answers what else is asked of them."""
+    stage = scene(redis)
+    for number in range(3):
+        stage.store.submit(submission(f"t{number}", owner="ann"))
+    redis.delete(*redis.keys(f"{stage.keys.listed('')}*"), stage.keys.listed_places)
+    for wanted in (Filter(type=TYPE, owner="ann"), Filter(PENDING, TYPE, QUEUE, "ann")):
+        assert ["t2", "t1", "t0"] == [task.id for task in client.list(wanted).tasks]
+
+
+@pytest.mark.parametrize("wanted", [Filter(queue=QUEUE), Filter(type=TYPE)])
+def test_the_only_task_may_move_during_a_look(
+    redis: Redis, client: Client, monkeypatch: pytest.MonkeyPatch, wanted: Filter
+) -> None:
+    """It starts after it was found out where to look: it is listed all the same, in the state that nobody was in."""
+    stage = scene(redis)
+    stage.store.submit(submission())
+    look = listing.newest
+
+    def start_and_look(*arguments: Any, **options: Any) -> list[Position]:
+        claimed(stage.store)
+        return look(*arguments, **options)
+
+    monkeypatch.setattr(listing, "newest", start_and_look)
+    assert [(ID, State.PROCESSING)] == [(task.id, task.state) for task in client.list(wanted).tasks]
 
 
 def test_the_doctor_says_it_once(redis: Redis) -> None:

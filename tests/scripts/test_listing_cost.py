@@ -1,6 +1,7 @@
 """What a page of a listing costs, by whatever it is filtered: round trips and records, counted, not timed."""
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 
 import pytest
 from ghostless.benchmarks.copies import Crowd
@@ -8,10 +9,12 @@ from ghostless.benchmarks.observed import counted_trips
 from ghostless.benchmarks.size import ASKED, FILTERS
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
-from ghostless.jobs.listing import Filter
+from ghostless.jobs.listing import PAGE_LIMIT, Filter
 from ghostless.jobs.model import Task
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.lua import LISTED_FROM
+from ghostless.statemachine import State
 from redis import Redis
 from redis_server import RedisServer
 
@@ -23,7 +26,7 @@ LOOKED_AT, ROUND_TRIPS = 750, 5
 
 @pytest.fixture(scope="module")
 def redis(redis_server: RedisServer) -> Iterator[Redis]:
-    """A database with many tasks of two types and two queues, some of an owner, which these tests only read."""
+    """A database with many tasks of two types and two queues, some of an owner; none of these is changed."""
     settings = Settings(redis_url=redis_server.socket_url)
     with connect(settings) as redis:
         redis.flushall()
@@ -62,3 +65,61 @@ def test_each_filter_and_each_two_of_them_are_among_those() -> None:
         if "none" not in name
     ]
     assert all({one, other} in asked for one in ASKED for other in ASKED)
+
+
+TYPES_OF_QUEUE, ON_EACH, PAGES = 100, 60, 3
+STATES = (State.PENDING, State.SUCCESS, State.FAILED, State.CANCELLED)
+
+SPREADS: dict[str, Callable[[int], bool]] = {
+    "evenly": lambda shelf: True,
+    "on one": lambda shelf: shelf == 7,
+    "on a few": lambda shelf: shelf % 50 == 0,
+    "on some": lambda shelf: shelf % 10 == 0,
+}
+"""Where the newest of a queue's tasks stand: on which of its 400 shelves."""
+
+
+def fill_shelves(redis: Redis, store: Store, is_recent: Callable[[int], bool], each: int = ON_EACH) -> list[str]:
+    """Let so many tasks stand on each shelf of a queue "wide", without records; return their ids, newest first."""
+    keys, rng, at = store.keys, random.Random(1), dict[str, int]()
+    with redis.pipeline(transaction=False) as pipeline:
+        pipeline.delete(*(keys.listed(f"wide:t{number}") for number in range(TYPES_OF_QUEUE)))
+        for shelf in range(TYPES_OF_QUEUE * len(STATES)):
+            kind, state = f"wide:t{shelf // len(STATES)}", STATES[shelf % len(STATES)]
+            since = 1_000_000 if is_recent(shelf) else 0
+            here = {f"{shelf}-{number}": since + rng.randrange(1_000_000) for number in range(each)}
+            pipeline.sadd(keys.listed_places, kind)
+            pipeline.zadd(keys.listed(kind), {name: LISTED_FROM[state] + time for name, time in here.items()})
+            at |= here
+        pipeline.execute()
+    return sorted(at, key=lambda name: (at[name], name), reverse=True)
+
+
+@pytest.mark.parametrize("limit", [1, 50, PAGE_LIMIT])
+@pytest.mark.parametrize("spread", SPREADS)
+def test_a_page_of_many_indices_reads_little_of_each(redis: Redis, client: Client, spread: str, limit: int) -> None:
+    """A queue of a hundred types: whichever of them the newest are of, few round trips, and no page of each one."""
+    expected = fill_shelves(redis, client.store, SPREADS[spread])
+    cursor, shelves = None, TYPES_OF_QUEUE * len(STATES)
+    for number in range(PAGES):
+        redis.config_resetstat()
+        with counted_trips() as trips:
+            page = client.list(Filter(queue="wide"), limit=limit, cursor=cursor)
+        assert expected[number * limit : (number + 1) * limit] == [task.id for task in page.tasks]
+        assert trips.number <= ROUND_TRIPS
+        # A place is some 40 bytes.
+        assert redis.info("stats")["total_net_output_bytes"] < 40 * (2 * shelves + 20 * limit)
+        cursor = page.cursor
+
+
+@pytest.mark.parametrize("each", [12, ON_EACH])
+def test_what_is_asked_beside_an_owner_costs_no_more(redis: Redis, client: Client, each: int) -> None:
+    """Neither his many tasks nor those on the many shelves that fit, fewer than his, take more round trips, or long."""
+    expected = fill_shelves(redis, client.store, SPREADS["on one"], each)
+    redis.zadd(client.store.keys.owned("much"), {f"m{number}": number for number in range(len(expected) + 1)})
+    redis.config_resetstat()
+    with counted_trips() as trips:
+        page = client.list(Filter(queue="wide", owner="much"))
+    assert page.cursor is not None
+    assert trips.number < ROUND_TRIPS, "there are no records; tasks would take one more"
+    assert redis.info("stats")["total_net_output_bytes"] < 40 * 2 * 5_000

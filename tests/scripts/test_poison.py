@@ -364,7 +364,7 @@ def test_a_damaged_ledger_is_found_before_the_first_write(redis: Redis, field: s
     assert {} == difference(before, snapshot(redis))
 
 
-@pytest.mark.parametrize("params", ["{", b"\xff", "", None])
+@pytest.mark.parametrize("params", ["{", b"\xff", "", '{"x": NaN}', None])
 def test_a_task_whose_values_cannot_be_read_fails_instead_of_going_round(
     redis: Redis, params: str | bytes | None
 ) -> None:

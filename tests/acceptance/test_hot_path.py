@@ -93,6 +93,7 @@ def test_short_tasks_share_a_call(client: Client, fleet: Fleet, trace: Path) -> 
     client.pause_queue("default")
     for _ in range(TASKS):
         client.submit("life.once", {"trace": str(trace)})
+    eventually(lambda: assert_waits(client))
 
     def run() -> None:
         client.resume_queue("default")

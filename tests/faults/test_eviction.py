@@ -123,4 +123,5 @@ def test_tasks_that_redis_evicts(client: Client, fleet: Fleet, tmp_path: Path, t
     ended(client, following, "SUCCESS")
     assert [process.poll() for process in fleet.processes] == [None] * 3
     redis, keys = client.store.redis, client.store.keys
-    assert [] == audit(redis, keys, [going_on, following], quarantined=int(redis.hlen(keys.quarantine)))  # type: ignore[arg-type]
+    noted = int(redis.hlen(keys.quarantine))  # type: ignore[arg-type]
+    assert [] == audit(redis, keys, [going_on, following], effects=fleet.effects(), quarantined=noted)

@@ -53,7 +53,7 @@ class Recurrence:
 
     def _cron_fault(self) -> Fault | None:
         if (self.cron is None) == (self.every is None):
-            return Fault("cron", "give either a cron expression or an interval")
+            return Fault("cron", "give exactly one of cron and every")
         if self.cron is None:
             return None
         try:

@@ -15,7 +15,7 @@ from .batches import TOGETHER, ask_each, batches, members, raw
 from .deliveries import Deliveries, Overview
 from .endings import Endings
 from .errors import CorruptRecord
-from .inventory import Life, Place, place_of
+from .inventory import REMADE, Life, Place, place_of
 from .keys import INDICES, SINGLE_INDICES, pair
 from .reads import Reads
 from .scripts import literal, translated
@@ -153,13 +153,15 @@ class Doctor:
             if life == "unknown":
                 yield Problem("g", "-", f"{name} is no key of this version", "kept")
             elif left != -2 and (life == "kept") != (left == -1):
-                yield self._with_another_life(name, life)
+                yield self._with_another_life(name, life, is_remade=places[name].family in REMADE)
 
-    def _with_another_life(self, name: str, life: Life) -> Problem:
+    def _with_another_life(self, name: str, life: Life, *, is_remade: bool) -> Problem:
         if self.actor:
             with translated():
                 if life == "kept":
                     self.redis.persist(raw(name))
+                elif is_remade:
+                    self.redis.unlink(raw(name))
                 else:
                     self.redis.expire(raw(name), round(self.store.settings.tombstone))
         what = f"{name} {'would expire' if life == 'kept' else 'has no end'}"

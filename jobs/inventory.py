@@ -23,6 +23,9 @@ PASSING_EACH: Final = frozenset(
         *("http_worker", "session_ended"),
     }
 )
+REMADE: Final = frozenset({"watchdog", "patrol", "prune", "claim"})
+"""Those of them that whoever writes them makes anew: one without an end is of no use, whatever it is."""
+
 ENDING_EACH: Final = frozenset({"bulk", "deliveries"})
 """Records that are kept until what they tell of is over, and then for a while; `endings.py` knows which is which."""
 

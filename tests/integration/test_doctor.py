@@ -13,7 +13,7 @@ from ghostless.jobs.batches import ask_each
 from ghostless.jobs.connection import connect
 from ghostless.jobs.doctor import Doctor, Problem
 from ghostless.jobs.errors import RedisUnavailable
-from ghostless.jobs.inventory import place_of
+from ghostless.jobs.inventory import REMADE, place_of
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.messages import Claim
 from ghostless.jobs.preflight import Finding
@@ -25,7 +25,20 @@ from ghostless.statemachine import STORED, Policy, State
 from helpers import run_command
 from redis import Redis
 from redis_server import evicting
-from scripts.seeding import BY_PERSON, BY_WATCHDOG, ID, QUEUE, TYPE, Scene, claimed, park, put, scene, submission
+from scripts.seeding import (
+    BY_PERSON,
+    BY_WATCHDOG,
+    ID,
+    QUEUE,
+    TYPE,
+    WORKER,
+    Scene,
+    claimed,
+    park,
+    put,
+    scene,
+    submission,
+)
 from scripts.test_audit import DAMAGE
 from scripts.test_poison import MEMBERS, MISSING, clear_poison, poison
 
@@ -371,3 +384,17 @@ def test_parked_types_are_told(stage: Scene, examine: Callable[..., list[Problem
     stage.redis.sadd(stage.keys.parked_types(QUEUE), TYPE)
     assert ["c"] == [problem.rule for problem in examine(BY_PERSON)]
     assert not stage.redis.exists(stage.keys.parked_types(QUEUE))
+
+
+@pytest.mark.parametrize("sort", sorted(REMADE))
+def test_a_note_of_a_wrong_kind_is_removed_and_made_anew(
+    stage: Scene, examine: Callable[..., list[Problem]], sort: str
+) -> None:
+    """With an end it would stand in the way until that: a worker whose last claim cannot be read starts nothing."""
+    name = stage.keys.claim(WORKER) if sort == "claim" else getattr(stage.keys, sort)
+    stage.redis.rpush(name, "junk")
+    stage.store.submit(submission())
+    assert ["repaired"] == [problem.outcome for problem in examine(BY_PERSON) if name in problem.what]
+    assert not stage.redis.exists(name)
+    assert [] == examine()
+    assert ID == claimed(stage.store).held.task_id

@@ -14,7 +14,7 @@ from .store import Store
 ROUND = 50.0
 """Seconds in which the watchdogs' audit goes over all keys, unless that takes more than its share of Redis' time."""
 
-PATROL_SHARE, PRUNE_SHARE = 40, 200
+PATROL_SHARE, PRUNE_SHARE = 20, 200
 """What the audit of tasks and the look through the indices take of Redis' time at most: one part in so many."""
 
 KEYS_A_TURN = 5_000

@@ -324,3 +324,15 @@ def test_a_task_costs_redis_less_in_a_batch(redis: Redis) -> None:
         calls[most] = sum(stat["calls"] for name, stat in told.items() if name != "cmdstat_config|resetstat") / ended
     assert calls[MOST] < 0.9 * calls[1]
     assert State.SUCCESS == fields(stage, f"t{4 * MOST - 1}", "state")[0]
+
+
+def test_one_that_can_neither_be_run_nor_ended_costs_the_others_nothing(redis: Redis) -> None:
+    """They were started with it, and are run."""
+    stage = scene(redis)
+    fill(stage, 1, 2, 3)
+    redis.set(stage.keys.params("t2"), "{")
+    redis.delete(stage.keys.retention)
+    redis.set(stage.keys.retention, "no index")
+    assert ["t1", "t3"] == ids(stage.store.claim(wish()))
+    assert State.PROCESSING == redis.hget(stage.keys.task("t2"), "state"), "its lease tells the watchdog"
+    redis.delete(stage.keys.retention)

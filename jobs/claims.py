@@ -45,8 +45,7 @@ class Claims:
         """Give back what is kept and not begun."""
         kept, self._kept = self._kept, None
         if isinstance(kept, Claimed):
-            ended = given_back([kept, *kept.followers])
-            tolerate(lambda: tell(self.store, ended, self.actor, give_up=lambda: True))
+            tell(self.store, given_back([kept, *kept.followers]), self.actor, give_up=lambda: True)
         elif isinstance(kept, PlainJob):
             tolerate(lambda: self.store.put_back(kept))
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from .batch import Batch, Pace
 from .claims import Claims
 from .messages import Claim, Claimed, Ending
-from .registered import tolerate
 from .reporter import Reporter
 from .settle import Ended, not_run, settle, tell
 from .stable import Stable
@@ -56,7 +55,7 @@ class Runs:
             self.stable.kill()
             self.misfits += 1
             batch.fail(not_run(self.vitals.name, error))
-            tolerate(lambda: tell(self.store, batch.ended, self.actor, give_up=lambda: True))
+            tell(self.store, batch.ended, self.actor, give_up=lambda: True)
         finally:
             batch.close()
             self.reporter.release()

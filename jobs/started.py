@@ -13,6 +13,7 @@ from .errors import CorruptRecord
 from .messages import Claimed, Ending, Held
 from .model import Task
 from .scripts import translate
+from .values import not_json
 
 log = logging.getLogger("ghostless")
 
@@ -71,11 +72,7 @@ def unreadable(error: CorruptRecord) -> Ending:
     return Ending(Event.FAIL, Reason.INVALID_PARAMS, str(error), str(error), retryable=False)
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")  # nor could a frame hold it
-
-
-_decoder = json.JSONDecoder(parse_constant=_refuse)
+_decoder = json.JSONDecoder(parse_constant=not_json)  # nor could a frame hold it
 
 
 def _read_json(what: str, text: Text) -> Any:

@@ -161,8 +161,8 @@ class Store:
 
         `fraction` in [0, 1) is the jitter of a retry; random when not given.
         """
-        jitter = random.random() if fraction is None else fraction
-        (answer,), following = self.finish_each([Finished(held, ending, jitter)], actor, claim)
+        one = Finished(held, ending) if fraction is None else Finished(held, ending, fraction)
+        (answer,), following = self.finish_each([one], actor, claim)
         return answer, following
 
     def finish_each(

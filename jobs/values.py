@@ -41,6 +41,11 @@ def to_json(what: str, value: object) -> str:
     return text
 
 
+def not_json(word: str) -> Any:
+    """Refuse what Python's parser takes for a number, NaN say, and JSON does not know. Raises ValueError."""
+    raise ValueError(f"{word} is not JSON")
+
+
 def _is_too_deep(value: Any) -> bool:
     parts = [value]
     for _ in range(LEVELS):

@@ -48,11 +48,9 @@ local function end_badly(move, ending, now)
   local limit = term(task, BUDGETS[counter])
   if ending.retryable and allowed then
     local delay = backoff(task, used, ending.fraction, ending.asked)
-    local message = string.format("retry %d of %d in %.1f s", used + 1, limit, delay / 1000)
-    if ending.is_free then
-      message = string.format("it was one of a batch and may not have begun: a retry that uses no budget in %.1f s",
-        delay / 1000)
-    end
+    local message = ending.is_free and "it was one of a batch and may not have begun: a retry that uses no budget"
+      or string.format("retry %d of %d", used + 1, limit)
+    message = string.format("%s in %.1f s", message, delay / 1000)
     add_step(move, Event.RETRY, BY_POLICY, Reason.POLICY, message)
     if task.state == State.PAUSING then
       add_step(move, Event.PAUSE, BY_POLICY, Reason.POLICY, "the pause that was asked for")

@@ -4,9 +4,23 @@
 
 local LOOK_AGAIN = 10000 -- ms until a task that could not be moved is tried again
 
+-- The rest of a name, or nothing when it begins otherwise.
+local function behind(beginning, name)
+  return string.sub(name, 1, #beginning) == beginning and string.sub(name, #beginning + 1) or nil
+end
+
+-- Takes what stands there by mistake out of an index, whatever sort that is of.
+local function take_out(index, id)
+  local listed = behind(key.listed, index)
+  if listed then return vacate(index, id, key.listed_places, listed) end
+  local queue, task_type = string.match(behind(key.parked, index) or "", "^(.*):(.*)$")
+  if queue then return vacate(index, id, key.parked_types .. queue, task_type) end
+  redis.call("ZREM", index, id)
+end
+
 -- `problem` is what `read_task` answered beside no task. Returns what is to be told of it.
 local function set_aside(index, id, problem)
-  redis.call("ZREM", index, id)
+  take_out(index, id)
   quarantine(index, id, problem)
   return problem.err or ("CORRUPT " .. index .. ": no task " .. id)
 end

@@ -51,20 +51,6 @@ local function must_stand_in(look, name, right, least, most)
   tell(look, "b", text, {adds = function() redis.call("ZADD", name, right, id) end})
 end
 
--- The rest of a name, or nothing when it begins otherwise.
-local function behind(beginning, name)
-  return string.sub(name, 1, #beginning) == beginning and string.sub(name, #beginning + 1) or nil
-end
-
--- Takes what stands there by mistake out of an index, whatever sort that is of.
-local function take_out(index, id)
-  local listed = behind(key.listed, index)
-  if listed then return vacate(index, id, key.listed_places, listed) end
-  local queue, task_type = string.match(behind(key.parked, index) or "", "^(.*):(.*)$")
-  if queue then return vacate(index, id, key.parked_types .. queue, task_type) end
-  redis.call("ZREM", index, id)
-end
-
 local function must_not_stand_in(look, name)
   local id, score = look.id, redis.pcall("ZSCORE", name, look.id)
   if type(score) ~= "string" then return end
@@ -137,7 +123,7 @@ local function check_dependencies(look)
   if #unmet > 0 and redis.call("EXISTS", name) == 0 then
     tell(look, "d", "what it waits for is gone from " .. name, {adds = function() restore_unmet(task) end})
   end
-  local named = named_by(task)
+  local named = #unmet > 0 and named_by(task)
   for _, dependency in ipairs(unmet) do
     if is_stranger(named, dependency) then
       tell(look, "c", "it waits for " .. dependency .. ", on which it does not depend", {
@@ -269,10 +255,7 @@ local function examine_remains(id, terms)
   for _, names in ipairs({shared_indices(terms), terms.indices}) do
     for _, name in ipairs(names) do
       if type(redis.pcall("ZSCORE", name, id)) == "string" then
-        tell(look, "c", name, {frees = function()
-          take_out(name, id)
-          set_aside(name, id, {"missing"})
-        end})
+        tell(look, "c", name, {frees = function() set_aside(name, id, {"missing"}) end})
       end
     end
   end

@@ -24,7 +24,7 @@ local now, moved, answer = clock(), 0, {0, 0}
 local step = next_step(key.patrol, now, {sweep = sweep, round = round, share = share, lease = lease})
 if not step then return answer end
 local terms = new_terms(now, lease, hand_over, "", {})
-local turns = math.ceil(redis.call("DBSIZE") / keys_a_turn)
+local turns -- rounds in which each task has its own
 
 -- Returns what that took, in glances.
 local function look_at(name)
@@ -40,6 +40,7 @@ local function look_at(name)
 end
 
 local names, spent = turn_page(step, "MATCH", pattern), 0
+turns = math.ceil(step.keys / keys_a_turn)
 for index = step.passed + 1, #names do
   spent = spent + look_at(names[index])
   if index < #names and (spent >= SPENT or terms.dependencies_left <= 0) then

@@ -28,22 +28,22 @@ local terms = new_terms(now, lease, hand_over, "", {})
 
 local function is_index(name)
   for _, beginning in ipairs(beginnings) do
-    local is_family = string.sub(beginning, -1) == ":" and string.sub(name, 1, #beginning) == beginning
+    local is_family = string.sub(beginning, -1) == ":" and behind(beginning, name)
     if is_family or name == beginning then return true end
   end
   return false
 end
 
 -- Whether a task waits for the one whose dependents these are; while the set that tells is gone, it may.
-local function waits_behind(task, index)
+local function waits_behind(task, dependency)
   local unmet = key.unmet .. task.id
-  local dependency = string.sub(index, #key.dependents + 1)
   return task.state == State.BLOCKED
     and (redis.pcall("SISMEMBER", unmet, dependency) == 1 or redis.call("EXISTS", unmet) == 0)
 end
 
 local function belongs_into(index, task)
-  if string.sub(index, 1, #key.dependents) == key.dependents then return waits_behind(task, index) end
+  local dependency = behind(key.dependents, index)
+  if dependency then return waits_behind(task, dependency) end
   task.due_at = read_due_at(task)
   return not each_place(task, terms, function(name) return name ~= index end)
 end
@@ -54,8 +54,7 @@ local function put_away(index, id, damage)
   local is_listing = behind(key.listed, index)
   if damage.err and (is_listing or behind(key.state, index)) then return end
   removed = removed + 1
-  take_out(index, id)
-  if not is_listing then answer[#answer + 1] = set_aside(index, id, damage) end
+  if is_listing then take_out(index, id) else answer[#answer + 1] = set_aside(index, id, damage) end
 end
 
 local function look_at(index, id)

@@ -34,10 +34,8 @@ end
 -- Returns "moved", "dropped" or what was wrong.
 local function give_back(queue, parked)
   local task, problem = read_task(parked.id)
-  local place = parking_place(queue, parked.type)
-  local told = problem and set_aside(place, parked.id, problem)
+  if problem then return set_aside(parking_place(queue, parked.type), parked.id, problem) end
   leave_parking(queue, parked.type, parked.id)
-  if told then return told end
   if task.state ~= State.PENDING or task.queue ~= queue or task.type ~= parked.type then return "dropped" end
   redis.call("HDEL", key.task .. task.id, "parked_at", "unticketed_at")
   push_ticket(task, true)

@@ -21,27 +21,23 @@ local function next_step(trace, now, pace)
   }
 end
 
-local function note(step, ...)
-  local life = FORGOTTEN * step.pace.lease
-  redis.call("PEXPIRE", step.trace, life) -- needs no memory, and lets the writes after it pass at a full Redis
-  redis.call("HSET", step.trace, ...)
-  redis.call("PEXPIRE", step.trace, life)
-end
-
 -- Returns the keys of the page at which a walk is, `...` saying which of them. It is noted as done with, so that a page
 -- at which a script fails holds nobody up.
 local function turn_page(step, ...)
-  local page, keys = redis.call("SCAN", step.cursor, "COUNT", SEARCHED, ...), redis.call("DBSIZE")
-  step.pause = math.min(step.pace.sweep, step.pace.round * SEARCHED / math.max(1, keys))
-  step.is_last = page[1] == "0"
-  note(step, "at", step.now + step.pace.sweep, "cursor", page[1], "passed", 0, "member", 0)
+  local page, life = redis.call("SCAN", step.cursor, "COUNT", SEARCHED, ...), FORGOTTEN * step.pace.lease
+  step.keys = redis.call("DBSIZE")
+  step.pause = math.min(step.pace.sweep, step.pace.round * SEARCHED / math.max(1, step.keys))
+  step.is_last, step.left = page[1] == "0", {}
+  redis.call("PEXPIRE", step.trace, life) -- needs no memory, and lets the writes after it pass at a full Redis
+  redis.call("HSET", step.trace, "at", step.now + step.pace.sweep, "cursor", page[1], "passed", 0, "member", 0)
+  redis.call("PEXPIRE", step.trace, life)
   return page[2]
 end
 
 -- Lets the next step go on with the same page behind so many of its keys, and at this cursor of the next one's members.
 local function stay(step, passed, member)
   step.pause, step.is_last = 0, false
-  note(step, "cursor", step.cursor, "passed", passed, "member", member or 0)
+  step.left = {"cursor", step.cursor, "passed", passed, "member", member or 0}
 end
 
 -- Returns 1 when the next step is due at once, else 0.
@@ -49,9 +45,10 @@ local function end_step(step)
   local spent = (microseconds() - step.started) / 1000
   local at = math.ceil(step.due_at + math.max(step.pause, step.pace.share * spent))
   if step.is_last then
-    note(step, "at", at, "round", step.round + 1, "began_at", step.now, "took", step.now - step.began_at)
+    local took = step.now - step.began_at
+    redis.call("HSET", step.trace, "at", at, "round", step.round + 1, "began_at", step.now, "took", took)
   else
-    note(step, "at", at, "round", step.round, "began_at", step.began_at)
+    redis.call("HSET", step.trace, "at", at, "round", step.round, "began_at", step.began_at, unpack(step.left))
   end
   return at <= step.now and 1 or 0
 end

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from ...statemachine import STORED, State
 from ..bounds import Bounds
 from ..names import NAME
-from ..values import mismatch
+from ..values import mismatch, not_json
 
 
 def as_json(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
@@ -20,7 +20,7 @@ def as_json(ctx: click.Context, param: click.Parameter, text: str | None) -> Any
     if text is None:
         return None
     try:
-        return json.loads(text, parse_constant=_not_json)
+        return json.loads(text, parse_constant=not_json)
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"expected JSON, got {text!r:.80} ({error})") from error
 
@@ -33,7 +33,7 @@ def as_params(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
         if not name or not equals:
             raise click.BadParameter(f"expected NAME=VALUE, got {text!r:.80}")
         try:
-            named[name] = json.loads(value, parse_constant=_not_json)
+            named[name] = json.loads(value, parse_constant=not_json)
         except (ValueError, RecursionError):
             named[name] = value
     return named
@@ -123,7 +123,3 @@ def _retyped(param: click.Parameter, value: Any) -> list[str]:
     if isinstance(param, click.Option) and param.is_flag:
         return [param.opts[0]]
     return [word for each in (value if param.multiple else [value]) for word in (param.opts[0], str(each))]
-
-
-def _not_json(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")

@@ -41,7 +41,7 @@ def test_what_is_printed_does_not_wait_until_redis_answers(steps: list[str]) -> 
     assert ["hand out", "tell, then claim", "keep"] == steps
 
 
-@pytest.mark.parametrize("batch", [{"tells": True}, {"rest": [CLAIMED]}], ids=str)
+@pytest.mark.parametrize("batch", [{"tells": True}, {"rest": [CLAIMED]}], ids=["told", "free"])
 def test_nothing_new_is_claimed_while_tasks_are_on_their_way_back(steps: list[str], batch: dict[str, Any]) -> None:
     """They may be all that there is: a worker that ends when there is nothing would leave them."""
     settle(steps, **batch)

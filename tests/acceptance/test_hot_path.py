@@ -127,7 +127,9 @@ def test_a_task_that_comes_alone_is_three_calls(client: Client, trace: Path) -> 
             eventually(lambda number=number: assert_ran(trace, number + 1))
             eventually(lambda: assert_waits(client))
 
-    assert told_by_the_busiest(said(client, trickle)) <= 3 * 10 + 2
+    seen = said(client, trickle)
+    assert told_by_the_busiest(seen) <= 3 * 10 + 2
+    assert seen.total() <= 3 * 10 + 2 * SHOWN
 
 
 def waits(client: Client) -> int:

@@ -6,8 +6,10 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from documents import examples
 from fleet import Fleet
@@ -38,8 +40,14 @@ def test_the_example_in_python_needs_requests_only() -> None:
     assert {"requests"} == {name.partition(".")[0] for name in names} - sys.stdlib_module_names
 
 
+def stop(group: int) -> None:
+    """End the worker as a service manager does, so that its curl ends too."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGTERM)
+
+
 @pytest.fixture
-def shell(tmp_path: Path, fleet: Fleet, client: Client) -> Iterator[None]:
+def shell(tmp_path: Path, fleet: Fleet, client: Client) -> Iterator[psutil.Process]:
     """The worker in a shell, as the guide has it, for the queue `text`."""
     missing = [tool for tool in ("curl", "jq") if not shutil.which(tool)]
     if missing:
@@ -50,8 +58,8 @@ def shell(tmp_path: Path, fleet: Fleet, client: Client) -> Iterator[None]:
         fleet.environment |= {"GHOSTLESS_TOKEN": "", "TMPDIR": str(tmp_path)}
         process = fleet.spawn(["sh", str(path), served.url, "text", "box7"])
         eventually(lambda: expect("text.count" in client.types()), seconds=20)
-        yield
-        os.killpg(process.pid, signal.SIGTERM)  # as a service manager does, so that its curl ends too
+        yield psutil.Process(process.pid)
+        stop(process.pid)
         process.wait(timeout=10)
 
 
@@ -86,3 +94,15 @@ def test_a_shell_leaves_alone_what_is_another_ones(fleet: Fleet, client: Client)
     assert ["test"] == [entry.actor for entry in client.history(taken) if entry.event == "TIMEOUT"]
     client.cancel(taken)
     assert_clean(client, fleet, taken, counted)
+
+
+def test_a_shell_that_is_stopped_takes_its_handler_with_it(shell: psutil.Process, fleet: Fleet, client: Client) -> None:
+    """Nothing of the attempt runs on beside the next one, which begins when the lease is over."""
+    held = client.submit("text.count", {"text": "x", "pause": 61}).task_id
+    ended(client, held, "PROCESSING")
+    eventually(lambda: expect(["sleep", "61"] in [one.info["cmdline"] for one in psutil.process_iter(["cmdline"])]))
+    family = shell.children(recursive=True)
+    stop(shell.pid)
+    assert [] == psutil.wait_procs(family, timeout=10)[1]
+    client.cancel(held)
+    assert_clean(client, fleet, held)

@@ -25,7 +25,7 @@ CANCELS = sized(200, 500)
 DUE_AT_ONCE = sized(2_000, 20_000)
 """B46: tasks that are due when three watchdogs come."""
 
-CROWD = sized(10_000, 500_000)
+CROWD = sized(20_000, 500_000)
 """B58: stored tasks that are purged, cancelled, listed and audited."""
 
 LISTED = sized(20_000, 200_000)

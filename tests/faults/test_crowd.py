@@ -90,6 +90,9 @@ def test_what_is_done_to_all_is_bounded(client: Client) -> None:
     held = claimed(store).held
     with beating(client, [held]) as lost:
         assert_listed_quickly(client, State.PENDING)
+        assert_audited_quickly(client)
+        spread = [nth(number) for number in range(1, CROWD, CROWD // 500)]
+        assert_no_long_rounds(client, lambda: client.cancel(spread.pop()), until=lambda: not spread)
         while client.counts()[State.PENDING]:
             cancel = client.bulk.begin(CANCEL_ALL).bulk_id
             assert_no_long_rounds(client, client.bulk.work_off, until=partial(client.bulk.is_over, cancel))

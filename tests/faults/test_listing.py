@@ -49,7 +49,7 @@ class Place:
         """Return the seconds that a good answer takes."""
         begun = time.perf_counter()
         answer = web.get(self.path) if self.body is None else web.post(self.path, json=self.body, headers=self.headers)
-        assert answer.status_code in (200, 202), answer.text
+        assert answer.status_code in ((200, 202) if self.headers else (200,)), answer.text
         return time.perf_counter() - begun
 
 
@@ -63,7 +63,10 @@ PLACES = (
     *(Place(f"/api/tasks/bulk/{action}", EVERY_TASK | {"dry_run": True}) for action in ("cancel", "pause", "retry")),
     Place("/api/tasks/bulk/cancel", EVERY_TASK, {"Idempotency-Key": "once"}),
 )
-FORBIDDEN = re.compile(r"(KEYS|SORT|SORT_RO|HVALS|HKEYS|SCAN) |(ZRANGE|ZREVRANGE|LRANGE) \S+ 0 -1( |$)")
+FORBIDDEN = re.compile(
+    r"(KEYS|SORT|SORT_RO|HVALS|HKEYS|SCAN) |"
+    r"(ZRANGE|ZREVRANGE|ZRANGEBYSCORE|ZREVRANGEBYSCORE|LRANGE) (?!.* LIMIT )\S+ \S+ (-|\+?inf|\(?\d{4})"
+)
 """Commands by which a look at a page would become a look at everything."""
 
 WHOLE = re.compile(r"(HGETALL|SMEMBERS) (\S+)")

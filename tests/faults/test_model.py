@@ -29,7 +29,7 @@ DUTIES = {
 }
 """What happens beside the table, to tasks that are over, to indices, schedules and clocks."""
 
-SEQUENCES, MOVES = 80, 20
+SEQUENCES, MOVES = 100, 25
 
 LONG = settings.get_current_profile_name() == "long"
 BOUNDED = settings(

@@ -46,7 +46,9 @@ def begin_and_die(raw: Redis, store: Store, index: int) -> None:
 
 def moved(sweep: Callable[[], Swept], number: int) -> int:
     """Let a watchdog go on as often as so many tasks demand; return how many it moved."""
-    return sum(sweep().moved for _ in range(-(-number // BATCH)))
+    swept = [sweep() for _ in range(-(-number // BATCH))]
+    assert [] == [one.problems for one in swept if one.problems]
+    return sum(one.moved for one in swept)
 
 
 def lose_leases(store: Store, ids: list[str]) -> None:

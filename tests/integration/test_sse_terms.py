@@ -46,10 +46,10 @@ def token(client: Client, seconds: float | None = None) -> dict[str, str]:
     return {"Authorization": f"Bearer {client.tokens.add('page', [Scope.ADMIN], seconds=seconds)[0]}"}
 
 
-def claim(served: Served, headers: dict[str, str] | None = None, wait: int = 1) -> requests.Response:
+def claim(served: Served, wait: int = 1) -> requests.Response:
     """Wait for a task as a worker does; none comes in `elsewhere`."""
     body = {"worker": "far", "types": ["work"]}
-    return requests.post(f"{served.url}/api/queues/elsewhere/claim?wait={wait}", json=body, headers=headers, timeout=30)
+    return requests.post(f"{served.url}/api/queues/elsewhere/claim?wait={wait}", json=body, timeout=30)
 
 
 # How many

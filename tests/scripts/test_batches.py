@@ -102,15 +102,7 @@ def test_one_alone_is_no_batch(backend: Redis) -> None:
 def _retried(stage: Scene) -> None:
     fill(stage, 2)
     claimed = members(stage.store.claim(replace(wish("dd44"), together=())))
-    stage.store.finish_each([Finished(*end) for end in _pairs(given_back(claimed))], BY_WORKER)
-
-
-def _pairs(ended: Sequence[tuple[Claimed, Ending]]) -> list[tuple]:
-    return [(claimed.held, end) for claimed, end in ended]
-
-
-def _put_first(stage: Scene, submit: Callable[[], object]) -> None:
-    submit()
+    stage.store.finish_each([Finished(one.held, end) for one, end in given_back(claimed)], BY_WORKER)
 
 
 def _plain(stage: Scene) -> None:
@@ -219,7 +211,7 @@ def test_what_was_not_begun_comes_back_in_its_order(redis: Redis) -> None:
     stage.store.pause("t2", "tester")
     stage.store.cancel("t3", "tester")
     back = given_back(batch[1:])
-    stage.store.finish_each([Finished(held, end) for held, end in _pairs(back)], BY_WORKER)
+    stage.store.finish_each([Finished(one.held, end) for one, end in back], BY_WORKER)
     assert ["t1", "t4", "t5", "t8"] == stage.queue
     assert ["PAUSED", "CANCELLED"] == [*fields(stage, "t2", "state"), *fields(stage, "t3", "state")]
     assert [None, None, None, "1"] == fields(stage, "t1", "failures", "timeouts", "losses", "attempt")

@@ -100,8 +100,10 @@ def touched(redis: Redis, carrier: Carrier) -> set[str]:
         redis.echo("that was it")
         found: set[str] = set()
         for command in _of_scripts(monitor):
+            if command.startswith("SCAN"):
+                continue  # it names a pattern
             found |= set(re.findall(r"(?:ghostless|rq):[^\s\"]+", command))
-    return {key for key in found if not key.startswith("rq:pubsub:") and key != stage.keys.live and key[-1] != "*"}
+    return {key for key in found if not key.startswith("rq:pubsub:") and key != stage.keys.live}
 
 
 def _of_scripts(monitor) -> Iterator[str]:

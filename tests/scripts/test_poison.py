@@ -112,7 +112,7 @@ def in_steps(stage: Scene, step: Callable[[Scene], Swept]) -> tuple[int, list[st
     """Make as many steps as damaged and good ones need; return how many moved, and each problem that was told."""
     all_swept = [step(stage) for _ in range(ceil((len(MEMBERS) + GOOD) / BATCH))]
     problems = [problem for swept in all_swept for problem in swept.problems]
-    return sum(swept.moved for swept in all_swept), list(dict.fromkeys(problems))
+    return sum(swept.moved for swept in all_swept), problems
 
 
 def cancel_all(stage: Scene) -> None:
@@ -238,6 +238,7 @@ def test_a_quarantine_that_is_none_keeps_nobody_from_their_turn(
     redis.set(stage.keys.quarantine, "no hash")
     moved, problems = in_steps(stage, step)
     assert GOOD == moved
+    problems = list(dict.fromkeys(problems))  # of the quarantine itself it is told with each step
     assert len(MEMBERS) + 1 == len(problems)
     assert f"CORRUPT {stage.keys.quarantine}: expected hash, got string" == problems[0]
     assert [] == [member for member in MEMBERS if redis.zscore(name, member) is not None]

@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from faults import chaos
 from faults.chaos_report import FROZEN, Death, Report, effects, overlaps, told
 from ghostless.jobs.model import Entry
 from ghostless.statemachine import Event, Reason
@@ -67,3 +68,34 @@ def test_whatever_is_broken_makes_a_run_fail(kind: str) -> None:
     getattr(report, kind).append("a: t1 is nowhere")
     assert not report.is_clean
     assert "a: t1 is nowhere" in str(report)
+
+
+def test_what_is_printed() -> None:
+    """All that a person asks of a run: what was accepted and how it ended, what must be zero, and the times."""
+    deaths = [Death("kill_worker", f"t{n}", 100.0, noticed=float(n), restarted=n + 1.0) for n in (1, 2, 3)]
+    broken = ["a: t7 is in no state", "e: t8 went from SUCCESS to PENDING"]
+    report = Report(9, Counter(cut=2), Counter(SUCCESS=7), broken, ["overlap: t1"], [], 4, 1.25, deaths)
+    lines = [" ".join(line.split()) for line in str(report).splitlines()]
+    assert [
+        *("faults {'cut': 2}", "accepted 9", "ended {'SUCCESS': 7}", "lost 1", "illegal histories 1", "overlaps 1"),
+        *("wrong ends 0", "audit violations 2", "left behind 0", "stale writes 4 refused", "draining 1.2 s"),
+        *("kill_worker 3 while a task ran", "noticed after p50 2.0 s, p99 3.0 s, max 3.0 s (n = 3)"),
+        *("ran again after p50 3.0 s, p99 4.0 s, max 4.0 s (n = 3)", *broken, "overlap: t1"),
+    ] == lines
+
+
+@pytest.mark.parametrize(("violations", "code"), [([], 0), (["a: t7 is in no state"], 1)])
+def test_the_exit_code_tells_whether_all_held(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    violations: list[str],
+    code: int,
+) -> None:
+    """And the seed with which it can be run again is told first."""
+    report = Report(1, Counter(), Counter(SUCCESS=1), violations, [], [], 0, 0.0, [])
+    monkeypatch.setattr(chaos, "run", lambda folder, seconds, seed: report)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["chaos", "--seconds", "3", "--seed", "42"])
+    assert code == chaos.main()
+    assert capsys.readouterr().out.startswith("seed 42, 3 s\n")

@@ -155,3 +155,8 @@ def test_settings_cannot_be_changed() -> None:
     """One frozen object is passed around."""
     with pytest.raises(FrozenInstanceError):
         Settings().beat = 1  # type: ignore[misc]
+
+
+def test_an_id_stays_taken_for_a_week() -> None:
+    """So long it is told what became of a purged task."""
+    assert 7 * 24 * 3600 == Settings().tombstone

@@ -39,12 +39,12 @@ local function look_at(name)
   return CLOSE
 end
 
-local names, spent = turn_page(step, "MATCH", pattern), 0
+local spent, names, first = 0, turn_page(step, "MATCH", pattern)
 turns = math.ceil(step.keys / keys_a_turn)
-for index = step.passed + 1, #names do
+for index = first, #names do
   spent = spent + look_at(names[index])
   if index < #names and (spent >= SPENT or terms.dependencies_left <= 0) then
-    stay(step, index)
+    stay(step, names[index + 1])
     break
   end
 end

@@ -89,15 +89,16 @@ local function look_through(index, cursor)
   return cursor
 end
 
-local names, member = turn_page(step, "MATCH", pattern, "TYPE", "zset"), step.member
-for position = step.passed + 1, #names do
+local names, first = turn_page(step, "MATCH", pattern, "TYPE", "zset")
+local member = step.member
+for position = first, #names do
   local left = is_index(names[position]) and look_through(names[position], member)
   member = "0"
   if left then
-    stay(step, position - 1, left)
+    stay(step, names[position], left)
     break
   elseif spent >= LOOKS and position < #names then
-    stay(step, position)
+    stay(step, names[position + 1])
     break
   end
 end

@@ -476,7 +476,7 @@ def test_what_the_command_line_stores(cli: Callable[..., str], options: list[str
     [
         (["--cron", "nonsense"], "cron"),
         (["--every", "soon"], "90s, 10m, 2h or 1d"),
-        ([], "give either"),
+        ([], "exactly one of cron and every"),
         (["--every", "10m", "--tz", "Mars/Olympus"], "tz"),
         (["--every", "10m", "-p", "n=text"], "params.n"),
         (["--every", "10m", "--queue", "no queue"], "queue"),

@@ -324,3 +324,21 @@ def test_a_place_that_holds_nothing_any_more_is_named_no_more(redis: Redis, plac
     redis.zadd(f"{keys.prefix}{place}:q:gone", {"nobody": 1})
     prune_all(stage)
     assert not redis.sismember(names, member)
+
+
+@pytest.mark.parametrize("name", range(12))
+def test_a_step_goes_on_where_the_last_one_was_whatever_came_and_went(redis: Redis, name: int) -> None:
+    """Keys that are made or deleted between two steps move all others; the index that was begun is looked through."""
+    stage = scene(redis)
+    begun, others = stage.keys.owned(f"begun{name}"), [stage.keys.owned(f"other{number}") for number in range(60)]
+    redis.zadd(begun, {f"gone{number}": number for number in range(90)})
+    stage.redis.delete(stage.keys.prune)
+    for number, other in enumerate(others):
+        Upkeep(stage.store).prune(BY_WATCHDOG)
+        if not redis.exists(begun):
+            break
+        assert stage.redis.hget(stage.keys.prune, "round") in (None, "0"), "a round has gone past it"
+        redis.zadd(other, {f"x{at}": at for at in range(3)})
+        redis.delete(others[number - 3])
+        redis.hdel(stage.keys.prune, "at")
+    assert not redis.exists(begun)

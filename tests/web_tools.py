@@ -137,6 +137,9 @@ def in_process(app: Flask) -> Iterator[Served]:
         server.shutdown()
         thread.join()
         server.server_close()
+        for handler in threading.enumerate():  # what goes on in one would disturb the tests after this one
+            if "process_request_thread" in handler.name:
+                handler.join(timeout=5)
 
 
 @contextmanager

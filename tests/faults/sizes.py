@@ -16,6 +16,9 @@ def sized(here: int, written: int) -> int:
     return written if IS_FULL else here
 
 
+STOPS = sized(6, 30)
+"""B14: times that five workers are stopped, and killed at any moment of that."""
+
 CLAIMED = sized(600, 2_000)
 """B17: tasks that are claimed under a sweep each 100 ms, while writes pause at random."""
 

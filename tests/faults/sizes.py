@@ -36,3 +36,6 @@ LISTED = sized(20_000, 200_000)
 
 FAILED_LOUDLY = sized(400, 50_000)
 """B59: tasks that fail with a message of a megabyte."""
+
+STOPPED = sized(5, 300)
+"""B68: seconds that a client of events stands still while much comes for it."""

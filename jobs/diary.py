@@ -1,4 +1,4 @@
-"""The last events of a worker: horses that started, died or were replaced, and task types that were set aside."""
+"""The last events of a worker: horses that started, died or were replaced, types set aside, tasks given away."""
 
 import json
 import logging

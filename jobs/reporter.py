@@ -71,12 +71,26 @@ class _Outbox:
             setattr(self, report.kind, report.value)
 
 
-class Reporter(threading.Thread):
-    """Reports for one worker. `wake` is called when a lease was renewed or lost; `on_beat` with every beat."""
+def _warn(text: str) -> None:
+    log.warning("%s", text)
 
-    def __init__(self, store: Store, actor: str, wake: Callable[[], None], on_beat: Callable[[], None]) -> None:
+
+class Reporter(threading.Thread):
+    """Reports for one worker. `wake` is called when a lease was renewed or lost; `on_beat` with every beat.
+
+    `on_loss` is called once for each attempt whose task was given away, with what there is to say.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        actor: str,
+        wake: Callable[[], None],
+        on_beat: Callable[[], None],
+        on_loss: Callable[[str], None] = _warn,
+    ) -> None:
         super().__init__(name="reporter", daemon=True)
-        self._store, self._actor, self._wake, self._on_beat = store, actor, wake, on_beat
+        self._store, self._actor, self._wake, self._on_beat, self._on_loss = store, actor, wake, on_beat, on_loss
         self._changed = threading.Condition()
         self._held: Held | None = None
         self._outbox = _Outbox()
@@ -298,7 +312,7 @@ class Reporter(threading.Thread):
         with self._changed:
             if self._held is not held:
                 return
-            log.warning("%s", error)
+            self._on_loss(str(error))
             self.is_lost = True
             self._outbox = _Outbox()
             self._changed.notify_all()

@@ -103,7 +103,9 @@ class Worker(PlainWorker):
         self.meet_redis()
         self._serve_health()
         self._workspace = Workspace()
-        self._vitals.reporter = self._reporter = Reporter(self.store, self.actor, self._wakeup.wake, self._on_beat)
+        self._vitals.reporter = self._reporter = Reporter(
+            self.store, self.actor, self._wakeup.wake, self._on_beat, self._on_loss
+        )
         self._runs = Runs(
             self.actor, self.store, self._claims, self._stable, self._vitals, self._reporter, self._workspace,
             self.shutdown, self._wakeup, self._next_claim, self.count_attempt, self._pace,
@@ -187,6 +189,9 @@ class Worker(PlainWorker):
                 self._give_way()
             self._stable.publish_if_lost()
             tolerate(self._diary.send)
+
+    def _on_loss(self, text: str) -> None:
+        self._diary.note("task given away", text, logging.WARNING)
 
     def record(self) -> WorkerRecord:
         """Return what a beat tells of this worker besides rq's own fields."""

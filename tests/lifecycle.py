@@ -46,6 +46,7 @@ def doomed(ctx: Context) -> None:
 
 
 @task("life.fatal", max_losses=1, **QUICK)
+@task("life.poison", max_losses=3, **QUICK)
 def fatal(ctx: Context, trace: Path, kills: Literal["horse", "worker"] = "horse", deaths: int = 99) -> str:
     """Kill its own process, or its worker, in the first attempts."""
     _note(trace, ctx, "start")

@@ -6,11 +6,13 @@ import re
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
+from faults.sizes import PATIENCE, STOPS
 from fleet import Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.model import Task
@@ -25,7 +27,7 @@ TASKS = 300
 LENGTHS = [0.1] * 294 + [0.5, 0.5, 1.0, 1.0, 2.0, 3.0]
 """Seconds of the tasks of the rolling restart."""
 RESTARTS = 10
-AT_A_TIME, ROUNDS = 5, 6
+AT_A_TIME = 5
 
 
 def test_a_rolling_restart(serving: Callable[..., None], client: Client, fleet: Fleet, tmp_path: Path) -> None:
@@ -185,35 +187,51 @@ def test_a_handler_that_does_not_listen(fleet: Fleet, client: Client) -> None:
     assert_clean(client, fleet, task_id)
 
 
+@pytest.mark.timeout(PATIENCE)
 def test_killed_while_handing_back(serving: Callable[..., None], client: Client, fleet: Fleet, tmp_path: Path) -> None:
-    """SIGTERM, then SIGKILL at any moment of the hand-back: the task is handed back or lost, never both or neither."""
-    moments, end = random.Random(SEED), tmp_path / "end"
+    """SIGTERM, then SIGKILL at any moment of the stop, while tasks end at any moment of it too (B14).
+
+    Each is over, handed back or lost, never two of these and never none; what is left goes on with the next workers.
+    """
+    chance, ends = random.Random(SEED), dict[str, Path]()
     serving(workers=AT_A_TIME)
-    ids = [
-        client.submit("life.until", {"trace": f"{tmp_path}/trace{number}", "end": str(end)}).task_id
-        for number in range(AT_A_TIME)
-    ]
-    for number in range(1, ROUNDS + 1):
+    for number in range(1, STOPS + 1):
         workers = fleet.processes[-AT_A_TIME:]
         names = [str(name) for worker in workers for name in worker.args]  # type: ignore[union-attr]
-        for task_id in ids:
+        going_on = [task_id for task_id, end in ends.items() if not end.exists()]
+        going_on += [submit_until(client, tmp_path, ends) for _ in range(AT_A_TIME - len(going_on))]
+        for task_id in going_on:
             eventually(partial(assert_running_on, client, task_id, names), seconds=20)
+        acts = [worker.kill for worker in workers]
+        acts += [ends[task_id].touch for task_id in going_on if chance.random() < 0.6]
         for worker in workers:
             worker.terminate()
-        begun = time.monotonic()
-        for moment, worker in sorted((moments.uniform(0, 0.5), index) for index in range(AT_A_TIME)):
-            time.sleep(max(0.0, begun + moment - time.monotonic()))
-            workers[worker].kill()
+        at_any_moment(chance, acts)
         for index in range(AT_A_TIME):
             fleet.worker("default", name=f"round{number}-{index}", tasks="lifecycle")
-    end.touch()
-    for task_id in ids:
+    for task_id, end in ends.items():
+        end.touch()
         task = ended(client, task_id, "SUCCESS")
         assert (task.failures, task.timeouts) == (0, 0)
         assert task.losses + story(client, task_id).count("SUSPEND") == task.attempt - 1
-    for number in range(AT_A_TIME):
-        assert_in_turn(tmp_path / f"trace{number}")
-    assert_clean(client, fleet, *ids)
+        assert_in_turn(end.with_suffix(".trace"))
+    assert_clean(client, fleet, *ends)
+
+
+def submit_until(client: Client, folder: Path, ends: dict[str, Path]) -> str:
+    """Submit a task that runs until the file is there that is noted under its id."""
+    end = folder / f"end{len(ends)}"
+    task_id = client.submit("life.until", {"trace": str(end.with_suffix(".trace")), "end": str(end)}).task_id
+    ends[task_id] = end
+    return task_id
+
+
+def at_any_moment(chance: random.Random, acts: Iterable[Callable[[], None]]) -> None:
+    """Do each of these once, at a moment of its own within half a second."""
+    moments, begun = sorted(((chance.uniform(0, 0.5), act) for act in acts), key=itemgetter(0)), time.monotonic()
+    for moment, act in moments:
+        time.sleep(max(0.0, begun + moment - time.monotonic()))
+        act()
 
 
 def assert_running_on(client: Client, task_id: str, names: list[str]) -> None:

@@ -47,6 +47,8 @@ def test_frozen_owners(serving: Callable[..., None], client: Client, fleet: Flee
     eventually(lambda: assert_counted(client))
     eventually(lambda: assert_gone(*(horse.pid for horse in horses[:2])))
     assert [data_of(client, task_id) for task_id in ids[:2]] == before
+    for number, owner_of in enumerate(owners[:2]):
+        eventually(partial(assert_told_once, client, str(owner_of.args[-1]), ids[number]))  # type: ignore[index]
     end.touch()
     assert [ended(client, task_id, "SUCCESS").result for task_id in ids] == ["attempt 2", "attempt 2", "attempt 1"]
     for number in range(2):
@@ -100,6 +102,12 @@ def assert_all_is_told(client: Client, task_id: str) -> None:
 def stale_writes(client: Client) -> int:
     """Return how many writes were refused as stale."""
     return client.reads.ledger()["stale_writes"]
+
+
+def assert_told_once(client: Client, worker: str, task_id: str) -> None:
+    """Check that the events of a worker tell that its attempt was given away."""
+    told = [event.text for event in client.worker_events(worker) if event.kind == "task given away"]
+    assert told == [f"attempt 1 does not hold task {task_id} any more; its work must stop"]
 
 
 def assert_counted(client: Client) -> None:

@@ -102,10 +102,11 @@ def test_pause_and_resume(serving: Callable[..., None], client: Client, fleet: F
 def test_horse_killed(serving: Callable[..., None], client: Client, fleet: Fleet, trace: Path) -> None:
     """A task that kills its process is `crashed` with the signal, and tried again until its losses are used up."""
     serving()
-    poison = client.submit("life.fatal", {"trace": str(trace)}).task_id
+    poison = client.submit("life.poison", {"trace": str(trace)}).task_id
     unlucky = client.submit("life.fatal", {"trace": f"{trace}-unlucky", "deaths": 1}).task_id
-    assert ended(client, poison, "FAILED").reason == "crashed"
-    assert attempts_in(trace) == [1, 2]
+    lost = ended(client, poison, "FAILED")
+    assert (lost.reason, lost.losses) == ("crashed", 4)
+    assert attempts_in(trace) == [1, 2, 3, 4], "exactly four starts with three losses allowed (B39)"
     task = ended(client, unlucky, "SUCCESS")
     assert (task.losses, task.failures) == (1, 0)
     crash = entry_of(client, unlucky, "FAIL")

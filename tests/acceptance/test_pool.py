@@ -129,7 +129,7 @@ def assert_told(client: Client, task_id: str) -> None:
 def test_poison_ends_after_its_losses(pool: Pool, client: Client, fleet: Fleet, trace: Path) -> None:
     """A handler that kills its worker is started max_losses + 1 times, and the pool is whole again after it."""
     pool()
-    assert_given_up(client, trace, "worker_lost", task_id := poison(client, trace))
+    assert_given_up(client, trace, "worker_lost", task_id := poison(client, trace, "life.poison"), losses=3)
     eventually(lambda: assert_registered(client, 2), seconds=20)
     assert_clean(client, fleet, task_id)
 
@@ -139,23 +139,23 @@ def test_poison_ends_without_a_pool_too(
 ) -> None:
     """Then each death is told by the lease, and the last worker is left in peace."""
     serving(workers=3)
-    assert_given_up(client, trace, "heartbeat_lost", task_id := poison(client, trace))
+    assert_given_up(client, trace, "heartbeat_lost", task_id := poison(client, trace, "life.fatal"), losses=1)
     assert_clean(client, fleet, task_id)
 
 
-def poison(client: Client, trace: Path) -> str:
-    """Submit a task that always kills its worker, and may do so once more than once."""
-    return client.submit("life.fatal", {"trace": str(trace), "kills": "worker"}).task_id
+def poison(client: Client, trace: Path, task_type: str) -> str:
+    """Submit a task that always kills its worker."""
+    return client.submit(task_type, {"trace": str(trace), "kills": "worker"}).task_id
 
 
-def assert_given_up(client: Client, trace: Path, reason: str, task_id: str) -> None:
-    """Check that it was started twice, and that its history tells why it ended."""
+def assert_given_up(client: Client, trace: Path, reason: str, task_id: str, losses: int) -> None:
+    """Check that it was started once more than it may be lost, and that its history tells why it ended (B39)."""
     task = ended(client, task_id, "TIMEOUT_CANCELLED")
-    assert attempts_in(trace) == [1, 2]
-    assert (task.losses, task.attempt) == (2, 2)
-    life, end = ["START", "TIMEOUT"], ["GIVE_UP"]
-    assert story(client, task_id) == ["SUBMIT", *life, "RETRY", "RELEASE", *life, *end]
-    assert client.history(task_id)[-1].message == "losses used up: 1 retries allowed"
+    assert attempts_in(trace) == [*range(1, losses + 2)]
+    assert (task.losses, task.attempt) == (losses + 1, losses + 1)
+    life = ["START", "TIMEOUT"]
+    assert story(client, task_id) == ["SUBMIT", *[*life, "RETRY", "RELEASE"] * losses, *life, "GIVE_UP"]
+    assert client.history(task_id)[-1].message == f"losses used up: {losses} retries allowed"
     assert {reason} == {entry.reason for entry in client.history(task_id) if entry.event == "TIMEOUT"}
 
 

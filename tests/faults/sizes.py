@@ -16,6 +16,9 @@ def sized(here: int, written: int) -> int:
     return written if IS_FULL else here
 
 
+STOPS = sized(6, 30)
+"""B14: times that five workers are stopped, and killed at any moment of that."""
+
 CLAIMED = sized(600, 2_000)
 """B17: tasks that are claimed under a sweep each 100 ms, while writes pause at random."""
 
@@ -33,3 +36,6 @@ LISTED = sized(20_000, 200_000)
 
 FAILED_LOUDLY = sized(400, 50_000)
 """B59: tasks that fail with a message of a megabyte."""
+
+STOPPED = sized(5, 300)
+"""B68: seconds that a client of events stands still while much comes for it."""

@@ -1,10 +1,15 @@
-"""What a page of a listing costs, by whatever it is filtered: round trips and records, counted, not timed."""
+"""What a page of a listing costs beside 200,000 tasks, by whatever it is filtered: round trips, records, and time."""
 
 import random
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from statistics import quantiles
 
 import pytest
-from ghostless.benchmarks.copies import Crowd
+from crowd import crowded
+from faults.sizes import IS_FULL, PATIENCE, sized
+from flask.testing import FlaskClient
+from ghostless.app import create_app
 from ghostless.benchmarks.observed import counted_trips
 from ghostless.benchmarks.size import ASKED, FILTERS
 from ghostless.jobs.client import Client
@@ -18,7 +23,9 @@ from ghostless.statemachine import State
 from redis import Redis
 from redis_server import RedisServer
 
-STORED, QUEUED, PAGE = 3_000, 1_000, 50
+pytestmark = pytest.mark.timeout(PATIENCE)
+
+STORED, FEW, PAGE = 200_000, 2_000, 50
 
 LOOKED_AT, ROUND_TRIPS = 750, 5
 """Most records of which some fields are read for one page, and most round trips."""
@@ -30,7 +37,7 @@ def redis(redis_server: RedisServer) -> Iterator[Redis]:
     settings = Settings(redis_url=redis_server.socket_url)
     with connect(settings) as redis:
         redis.flushall()
-        Crowd(Store(redis, settings)).grow(STORED, QUEUED)
+        crowded(Client(settings, redis), STORED)
         yield redis
         redis.flushall()
 
@@ -66,6 +73,70 @@ def test_each_filter_and_each_two_of_them_are_among_those() -> None:
     ]
     assert all({one, other} in asked for one in ASKED for other in ASKED)
 
+
+# Time
+
+DEARER = 4
+"""How many times as long a page may take: beside a few tasks an owner has fewer than a page looks at."""
+
+LOOKS, TRIES = sized(40, 400), 5
+"""Pages of which 95 in 100 count, and how often that is tried, since the machine may be busy."""
+
+PROMISED = 0.05
+"""Seconds that 95 of 100 pages take at most, on a machine that does little else."""
+
+
+@pytest.fixture(scope="module")
+def few(redis_server: RedisServer) -> Iterator[Redis]:
+    """Another database of the same server, with a few tasks of the same kinds."""
+    settings = Settings(redis_url=redis_server.socket_url.replace("db=0", "db=1"))
+    with connect(settings) as redis:
+        crowded(Client(settings, redis), FEW)
+        yield redis
+        redis.flushdb()
+
+
+class Pages:
+    """A listing of the API that is read page after page, and from the start again after its last one."""
+
+    def __init__(self, redis: Redis, settings: Settings, wanted: Filter) -> None:
+        self._web: FlaskClient = create_app(client=Client(settings, redis)).test_client()
+        asked = {name: value for name in ASKED if (value := getattr(wanted, name)) is not None}
+        self._first = {"limit": PAGE, **asked}
+        self._cursor: dict[str, str] = {}
+
+    def seconds(self) -> float:
+        """Return how long the next page takes."""
+        begun = time.perf_counter()
+        answer = self._web.get("/api/tasks", query_string=self._first | self._cursor)
+        taken = time.perf_counter() - begun
+        assert answer.status_code == 200, answer.text
+        self._cursor = {"cursor": answer.json["next"]} if answer.json["next"] else {}
+        return taken
+
+
+def ninety_fifth(times: Sequence[float]) -> float:
+    """Return what 95 in 100 of these do not exceed."""
+    return quantiles(times, n=20)[-1]
+
+
+@pytest.mark.parametrize("wanted", FILTERS.values(), ids=list(FILTERS))
+def test_a_page_takes_hardly_longer_than_beside_a_few_tasks(
+    redis: Redis, few: Redis, settings: Settings, wanted: Filter
+) -> None:
+    """95 pages in 100, asked in turn beside 2,000 tasks and beside 200,000; at full length also within 50 ms."""
+    pages = Pages(few, settings, wanted), Pages(redis, settings, wanted)
+    for _ in range(TRIES):
+        times = [[one.seconds() for one in pages] for _ in range(LOOKS)]
+        beside_few, beside_many = map(ninety_fifth, zip(*times, strict=True))
+        if beside_many <= DEARER * beside_few and (beside_many <= PROMISED or not IS_FULL):
+            break
+    print(f"{1000 * beside_many:.1f} ms, {beside_many / beside_few:.1f} times as long")
+    assert beside_many <= DEARER * beside_few
+    assert beside_many <= PROMISED or not IS_FULL
+
+
+# Many indices
 
 TYPES_OF_QUEUE, ON_EACH, PAGES = 100, 60, 3
 STATES = (State.PENDING, State.SUCCESS, State.FAILED, State.CANCELLED)

@@ -278,7 +278,8 @@ def lose_count(scene: Scene) -> None:
 
 def take_plain(scene: Scene) -> None:
     """Let a worker have taken a plain rq job that it did not begin yet."""
-    scene.redis.hset(scene.keys.rq_job(PLAIN.job_id), mapping={"origin": QUEUE, "status": "queued"})
+    job = {"origin": QUEUE, "status": "queued", "data": "some call"}
+    scene.redis.hset(scene.keys.rq_job(PLAIN.job_id), mapping=job)
     scene.redis.rpush(scene.keys.rq_intermediate(QUEUE), PLAIN.job_id)
 
 

@@ -35,8 +35,7 @@ def consumer_of(store: Store, name: str = "one") -> Consumer:
 def listen(store: Store, name: str = "one", most: int = 9, needed: str = "") -> list[str]:
     """Let a listener ask for what there is; return the ids of the entries that it is handed."""
     heard = consumer_of(store, name).listen(tuple(Event), most, needed)
-    assert heard
-    return [handed.entry.id for handed in heard.handed]
+    return [handed.entry.id for handed in heard.handed] if heard else []
 
 
 def let_another_die(store: Store) -> None:

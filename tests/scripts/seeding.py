@@ -26,7 +26,7 @@ OWNER = "ann:[a-z]*"
 """An owner's name is any printable text, and part of the name of an index."""
 PLACE = f"{QUEUE}:{TYPE}"
 """Where the tasks of this queue and type are listed and parked."""
-DEPENDENCY = "dependency"
+DEPENDENCY, CALLED = "dependency", "called"
 CLAIM = Claim(WORKER, (QUEUE,), TOKEN, (TYPE,))
 PLAIN = PlainJob(QUEUE, "plain")
 PATIENT = Policy(backoff_base=1_000_000, backoff_cap=1_000_000)
@@ -284,17 +284,17 @@ def take_plain(scene: Scene) -> None:
 
 
 def end_untold_of(scene: Scene) -> None:
-    """Let a task with a callback end, while nobody planned to tell it."""
+    """Let another task, which has a callback, end while nobody planned to tell it."""
     listening.announce_callbacks(scene.store)
-    scene.store.submit(submission(callback_url=listening.URL))
-    scene.store.cancel(ID, BY_PERSON)
-    scene.taken = listening.untold(scene.store, ID)
+    scene.store.submit(submission(CALLED, callback_url=listening.URL))
+    scene.store.cancel(CALLED, BY_PERSON)
+    scene.taken = listening.untold(scene.store, CALLED)
 
 
 def end_with_a_callback(scene: Scene) -> None:
-    """Let a task end whose callback is to be told now."""
+    """Let another task end whose callback is to be told now."""
     end_untold_of(scene)
-    listening.plan(scene.store, ID)
+    listening.plan(scene.store, CALLED)
 
 
 def take_delivery(scene: Scene) -> None:
@@ -407,12 +407,13 @@ DISMISS = Carrier(
     lambda s: listening.consumer_of(s.store).dismiss(0, leaving=True),
     prepare=lambda s: listening.let_it_be_idle(s.store),
 )
-DISPATCH = Carrier("dispatch", lambda s: listening.take(s.store), None, end_with_a_callback)
+DISPATCH = Carrier("dispatch", lambda s: listening.take(s.store), State.PENDING, end_with_a_callback)
 REVISE = (
     Carrier(
-        "revise", lambda s: listening.deliveries_of(s.store).note(s.taken, s.taken.delivery, 0), None, end_untold_of
+        *("revise", lambda s: listening.deliveries_of(s.store).note(s.taken, s.taken.delivery, 0)),
+        *(State.PENDING, end_untold_of),
     ),
-    Carrier("revise", lambda s: listening.note(s.store, s.taken), None, take_delivery),
+    Carrier("revise", lambda s: listening.note(s.store, s.taken), State.PENDING, take_delivery),
 )
 RECOUNT = Carrier("recount", lambda s: Upkeep(s.store).account(corrects=True), State.PENDING, lose_count)
 PARK = Carrier("claim", lambda s: s.store.claim(wish("w2", NEXT_TOKEN, OTHER_TYPE)), State.PENDING, submit_another_type)

@@ -57,7 +57,7 @@ RICH = (
     Carrier(
         "submit", lambda s: s.store.submit(submission(callback_url=URL)), None, lambda s: announce_callbacks(s.store)
     ),
-    Carrier("listen", lambda s: listen(s.store, needed="callback"), None, _a_callback_to_tell),
+    Carrier("listen", lambda s: listen(s.store, needed="callback"), State.PENDING, _a_callback_to_tell),
     Carrier("submit", lambda s: s.store.submit(submission(delay=60_000)), None),
     Carrier("finish", lambda s: finish(s, Event.COMPLETE, claim=OTHER), prepare=_another_waits),
     Carrier("finish", lambda s: finish(s, Event.COMPLETE), State.CANCELLING),
@@ -286,7 +286,7 @@ FIELDS = [
     ("queue", None),
     ("entered_at", None),
 ]
-ON_NONE = {"put_back", "begin_bulk", "stop_bulk", "subscribe", "listen", "dismiss"}
+ON_NONE = {"put_back", "begin_bulk", "stop_bulk", "subscribe", "listen", "dismiss", "revise"}
 """What looks at the record of no task."""
 
 ON_ONE_TASK = [

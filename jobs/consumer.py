@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from redis.client import Pipeline
 from redis.exceptions import ResponseError
 
 from .connection import BLOCK
@@ -110,17 +111,20 @@ class Consumer:
             self._redis.xack(self._keys.history, self.group, *entry_ids)
 
     def park(self, entry: Entry, begun: int, error: str) -> None:
-        """Set an entry aside, with why its handler could not handle it. Raises RedisFull."""
+        """Set an entry aside, with why its handler could not handle it. Raises RedisFull, CorruptRecord."""
         key = self._keys.parked_entries(self.group)
+
+        def park(pipeline: Pipeline) -> None:
+            parked = Parked(entry, begun, error, milliseconds(pipeline.time()))
+            pipeline.llen(key)  # beside something else than a list it would be done with, and parked nowhere
+            pipeline.multi()
+            pipeline.lpush(key, parked.pack())
+            pipeline.ltrim(key, 0, PARKED_MOST - 1)
+            pipeline.expire(key, PARKED_FOR)
+            pipeline.xack(self._keys.history, self.group, entry.id)
+
         with translated():
-            now = milliseconds(self._redis.time())
-            parked = Parked(entry, begun, error, now)
-            with self._redis.pipeline() as pipeline:
-                pipeline.lpush(key, parked.pack())
-                pipeline.ltrim(key, 0, PARKED_MOST - 1)
-                pipeline.expire(key, PARKED_FOR)
-                pipeline.xack(self._keys.history, self.group, entry.id)
-                pipeline.execute()
+            self._redis.transaction(park, key)
 
     def dismiss(self, silence: int, *, leaving: bool = False) -> None:
         """Remove consumers that hold nothing and were silent for so many ms, and this one when it is leaving."""

@@ -3,11 +3,12 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 from ..lua.loader import TICKET_FUNCTION
-from .batches import ask_each, batches, elements, members, raw
+from .batches import TOGETHER, ask_each, batches, elements, members, raw
 from .errors import CorruptRecord
-from .scripts import translated
+from .scripts import literal, translated
 from .store import Store
 from .upkeep import Finding, Upkeep
 
@@ -43,6 +44,20 @@ class Tickets:
             time.sleep(self.hand_over)
         for queue, task_ids in late.items():
             yield from self._searched(queue, task_ids)
+        yield from self._orphans()
+
+    def _orphans(self) -> Iterator[Finding]:
+        """Yield the tickets of tasks that are gone, which stand in no queue's list any more."""
+        prefix = self.keys.rq_job("")
+        with translated():
+            names = cast(Iterator[str], self.redis.scan_iter(f"{literal(prefix)}*", count=TOGETHER, _type="HASH"))
+            for some in batches(name.removeprefix(prefix) for name in names):
+                yield from self.upkeep.compare(self._gone(some), actor=self.actor).findings
+
+    def _gone(self, tickets: Sequence[str]) -> list[str]:
+        """Return those that have no task, and are not plain rq jobs."""
+        is_task = ask_each(self.redis, "exists", map(self.keys.task, tickets))
+        return list(self._ours([ticket for ticket, known in zip(tickets, is_task, strict=True) if not known]))
 
     def _suspects(self, queue: str) -> list[str]:
         """Return tasks of a queue without exactly one ticket, and tickets of what does not wait in the queue."""

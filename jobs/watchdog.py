@@ -137,8 +137,8 @@ class Watchdog:
     def sweep_all(self) -> bool:
         """Do each duty once; tell whether one of them had a full batch, so that more is waiting.
 
-        A duty that fails does not keep the others from their turn, nor slow them down. Raises RedisUnavailable,
-        after the last duty, when Redis did not answer one of them.
+        A duty that fails, by whatever error, does not keep the others from their turn, nor slow them down. Raises
+        RedisUnavailable, after the last duty, when Redis did not answer one of them.
         """
         outages: list[RedisUnavailable] = []
         full = [self._perform(duty, outages) for duty in self._duties()]
@@ -161,22 +161,26 @@ class Watchdog:
             return False
         except GhostlessError as error:
             swept = Swept(0, 0, (str(error),))
+        except Exception as error:
+            self._tell(f"{duty.__name__}: met an error that it does not know: {error!r}", error)
+            return False
         for problem in swept.problems:
             self._tell(f"{duty.__name__}: {problem}")
         if swept.moved:
             log.info("%s: %d of %d moved", duty.__name__, swept.moved, swept.looked_at)
         return swept.looked_at >= BATCH
 
-    def _tell(self, problem: str) -> None:
-        """Log a problem, and again only when it is still there after a while."""
+    def _tell(self, problem: str, error: Exception | None = None) -> None:
+        """Log a problem, with the trace of an error, and again only when it is still there after a while."""
         now = time.monotonic()
         if now - self._told.get(problem, -TELL_AGAIN) >= TELL_AGAIN:
             self._told = {known: at for known, at in self._told.items() if now - at < TELL_AGAIN} | {problem: now}
-            log.error("%s", _on_one_line(problem))
+            log.error("%s", _on_one_line(problem), exc_info=error)
 
     def run(self, stop: threading.Event) -> None:
         """Sweep until `stop` is set, whatever happens; a Redis that does not answer is waited for."""
-        pauses = Pauses(0.2, LONGEST_PAUSE)
+        # Also when one duty alone is never answered, the next sweep must not be so late that it judges nobody.
+        pauses = Pauses(0.2, min(LONGEST_PAUSE, self.store.settings.longest_gap / 2))
         while not stop.is_set():
             try:
                 more = self.sweep_all()

@@ -203,7 +203,7 @@ local function take_head(queue, claim, now)
     -- One damaged record must not hold the queue.
     redis.call("LREM", list, 1, id)
     quarantine(list, id, problem)
-  elseif redis.call("EXISTS", key.rq_job .. id) == 1 then
+  elseif redis.call("EXISTS", key.rq_job .. id) == 1 and not is_ticket(id) then
     if claim.tasks_only then
       claim.passed = claim.passed + 1
       return
@@ -214,7 +214,7 @@ local function take_head(queue, claim, now)
     remember(claim, queue .. " plain " .. id)
     return {"plain", queue, id}
   else
-    redis.call("LREM", list, 1, id)
+    drop_ticket(queue, id)
   end
 end
 

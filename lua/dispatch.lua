@@ -35,7 +35,7 @@ local function hand_out(host, member)
   local record = id and redis.pcall("HGET", key.deliveries .. id, delivery)
   if not id or (record and type(record) ~= "string") then
     redis.call("ZREM", name, member)
-    local damage = damaged(name, "deliveries that have a record", member)
+    local damage = id and check_type(key.deliveries .. id, "hash") or damaged(name, "deliveries of tasks", member)
     quarantine(name, id or member, damage)
     problems[#problems + 1] = damage.err
     return false

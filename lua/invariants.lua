@@ -265,6 +265,9 @@ local function examine_remains(id, terms)
       tell(look, "c", name, {frees = function() redis.call("UNLINK", name) end})
     end
   end
+  if is_left_job(id) then
+    tell(look, "c", key.rq_job .. id, {frees = function() redis.call("DEL", key.rq_job .. id) end})
+  end
   local list = key.rq_queue .. terms.queue
   if terms.queue ~= "" and is_orphan(list, id) then
     tell(look, "c", list, {frees = function()

@@ -69,11 +69,19 @@ local function check_tickets(look)
   end
 end
 
--- A ticket of a task that is gone, in the form of any version. A plain rq job has no task, and a record that is not our
--- ticket's.
+-- Whether rq's record of a job has no call: a stock worker that beats on makes one, whether its ticket is gone or not.
+local function has_no_call(id)
+  return redis.pcall("HGET", key.rq_job .. id, "data") == false
+end
+
+-- A ticket of a task that is gone. A plain rq job has no task, and a record that is not our ticket's.
 local function is_orphan(list, id)
   local places = redis.pcall("LPOS", list, id, "COUNT", 0)
-  if places.err or #places == 0 then return false end
-  local data = redis.pcall("HGET", key.rq_job .. id, "data")
-  return not data or type(data) == "string" and string.find(data, TICKET_FUNCTION, 1, true) ~= nil
+  return not places.err and #places > 0 and (is_ticket(id) or has_no_call(id))
+end
+
+-- What rq keeps of a ticket of a task that is gone; of one without a call only a tombstone tells that it was a task's.
+local function is_left_job(id)
+  if is_ticket(id) then return true end
+  return has_no_call(id) and redis.call("EXISTS", key.rq_job .. id, key.tombstone .. id) == 2
 end

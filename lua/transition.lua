@@ -123,6 +123,12 @@ local function push_hint(queue)
   if redis.call("LLEN", key.wake .. queue) < WAKE_HINTS then redis.call("RPUSH", key.wake .. queue, "") end
 end
 
+-- Whether what rq keeps of a job is a ticket of ours, of whatever version: else it is a plain job of rq's.
+local function is_ticket(id)
+  local call = redis.pcall("HGET", key.rq_job .. id, "data")
+  return type(call) == "string" and string.find(call, TICKET_FUNCTION, 1, true) ~= nil
+end
+
 local function push_ticket(task, at_front)
   redis.call("DEL", key.rq_job .. task.id)
   redis.call("HSET", key.rq_job .. task.id, "origin", task.queue, unpack(TICKET))

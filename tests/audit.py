@@ -8,7 +8,8 @@ b  its id is in exactly the indices that its state, its owner, its queue and its
    in its queue exactly once, or the task is parked under its own queue and type, which the set of the queue's parked
    types names; a BLOCKED task stands with each task that it waits for, and an ended task with dependents in the index
    of what is to be told
-c  every member of an index, every lease, ticket and history entry belongs to a task that demands it
+c  every member of an index, every lease, ticket and history entry belongs to a task that demands it, and what rq keeps
+   of a ticket to a task, or to a job of rq's own
 d  every task that is not final has a next event that needs no human, or is PAUSED; a delivery that waits has a time,
    a bulk action that is not over a turn
 e  its history replays through the transition table to its present state
@@ -19,6 +20,7 @@ i  nothing is left of finished attempts, neither processes nor folders: those th
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +67,10 @@ _STATES = (
 )
 LISTED_FROM = {state: number * 10**13 for number, state in enumerate(_STATES, start=1)}
 """What stands before the time in the index of a queue and type: as long as there are databases, the same."""
-OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rule b
+OF_RQ = "rq:"  # what plain jobs and workers leave there is for rq to expire; tickets are checked by rules b and c
+REGISTRY = re.compile("rq:(wip|failed|finished|deferred|scheduled|canceled):.*")
+TICKET = "ghostless.jobs.ticket.run"  # the function that rq is to call for a ticket, of whatever version
+EXECUTIONS = "rq:executions:"  # and the id of a job
 
 
 def audit(
@@ -137,6 +142,7 @@ class _Picture:
     scores: dict[str, dict[str, float]] = field(default_factory=dict)  # zset -> member -> score
     tickets: dict[str, Counter[str]] = field(default_factory=dict)  # queue -> ids, each with how often
     jobs: dict[str, Fields] = field(default_factory=dict)  # id -> rq job
+    registries: dict[str, set[str]] = field(default_factory=dict)  # of rq -> ids of jobs
     parked_types: dict[str, set[str]] = field(default_factory=dict)  # queue -> types
     listed_places: dict[str, set[str]] = field(default_factory=dict)  # "" -> every "queue:type"
     unmet: dict[str, set[str]] = field(default_factory=dict)  # BLOCKED task -> tasks that it waits for
@@ -151,6 +157,11 @@ class _Picture:
     ledger: Fields = field(default_factory=dict)
     quarantine: Fields = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
+
+    def is_plain(self, name: str) -> bool:
+        """Tell whether this is a job of rq's own: its record has a call, which is not that of our tickets."""
+        call = self.jobs.get(name, {}).get("data", TICKET)
+        return TICKET not in call
 
     def entries(self, task: Fields) -> list[tuple[str, Fields]]:
         """Return the entries that a task names, with empty fields where it is gone."""
@@ -199,6 +210,7 @@ def _look(redis: Redis, keys: Keys) -> _Picture:
     if picture.types.get(keys.bulks_running) == "list":
         picture.running = redis.lrange(keys.bulks_running, 0, -1)
     _look_at_deliveries(picture, redis, keys)
+    _look_at_registries(picture, redis)
     return picture
 
 
@@ -222,6 +234,12 @@ def _look_at_deliveries(picture: _Picture, redis: Redis, keys: Keys) -> None:
         host = key.removeprefix(keys.due_deliveries(""))
         if host != key:
             picture.due[host] = set(redis.zrange(key, 0, -1))
+
+
+def _look_at_registries(picture: _Picture, redis: Redis) -> None:
+    registries = [key for key, kind in picture.types.items() if kind == "zset" and REGISTRY.fullmatch(key)]
+    for key in registries:
+        picture.registries[key] = {member.partition(":")[0] for member in redis.zrange(key, 0, -1)}
 
 
 def _demanded(picture: _Picture, keys: Keys, task_id: str, task: Fields) -> dict[str, float | None]:
@@ -373,7 +391,7 @@ def _owned(picture: _Picture, keys: Keys) -> Iterator[str]:
     for index, members in picture.scores.items():
         yield from (f"c: {index} lists {name!r}, which is no task" for name in members if name not in picture.tasks)
     for queue, ids in picture.tickets.items():
-        strangers = [task_id for task_id in ids if task_id not in picture.tasks and task_id not in picture.jobs]
+        strangers = [task_id for task_id in ids if task_id not in picture.tasks and not picture.is_plain(task_id)]
         yield from (f"c: the queue {queue} holds {name!r}, which is no task and no rq job" for name in strangers)
     for queue, types in picture.parked_types.items():
         empty = [name for name in types if not picture.scores.get(keys.parked(f"{queue}:{name}"))]
@@ -390,8 +408,24 @@ def _owned(picture: _Picture, keys: Keys) -> Iterator[str]:
         if other != index and "dependents" not in picture.tasks.get(other, {}):
             yield f"c: {index} exists, and the task does not know of it"
     yield from _named_places(picture, keys)
+    yield from _owned_by_rq(picture, keys)
     yield from _owned_entries(picture)
     yield from _owned_values(picture, keys)
+
+
+def _owned_by_rq(picture: _Picture, keys: Keys) -> Iterator[str]:
+    """What rq keeps of a ticket goes with its task at the latest, or has an end by itself."""
+    for task_id in picture.jobs.keys() - picture.tasks.keys():
+        name = keys.rq_job(task_id)
+        if name in picture.without_ttl and not picture.is_plain(task_id):
+            yield f"c: {name} exists, and task {task_id} does not"
+    for name in picture.without_ttl:
+        task_id = name.removeprefix(EXECUTIONS)
+        if task_id != name and task_id not in picture.tasks and not picture.is_plain(task_id):
+            yield f"c: {name} exists, and task {task_id} does not"
+    for registry, ids in picture.registries.items():
+        strangers = [name for name in ids if name not in picture.tasks and not picture.is_plain(name)]
+        yield from (f"c: {registry} lists {name!r}, which is no task and no rq job" for name in strangers)
 
 
 def _named_places(picture: _Picture, keys: Keys) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from audit import audit
@@ -17,7 +18,7 @@ from scripts.seeding import ALL, PURGE, Carrier, Scene, SpiedStore, fire, scene,
 from scripts.snapshot import difference, snapshot
 
 each_verb = pytest.mark.parametrize("carrier", ALL, ids=[f"{number}-{call.verb}" for number, call in enumerate(ALL)])
-NEEDS_MEMORY = {"submit", "requeue"}
+NEEDS_MEMORY = {"submit", "requeue", "subscribe"}
 """Verbs that only add something, and are refused by a full Redis."""
 
 
@@ -96,7 +97,7 @@ def behind_a_proxy(stage: Scene, redis_server: RedisServer) -> Iterator[tuple[Pr
     """Yield a proxy, and the same scene seen through it."""
     proxy = Proxy(redis_server.port)
     with connect(Settings(redis_url=proxy.url)) as redis:
-        yield proxy, Scene(redis, SpiedStore(redis), stage.held)
+        yield proxy, replace(stage, redis=redis, store=SpiedStore(redis))
     proxy.close()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ghostless.jobs.bulk import BulkFilter, BulkRequest
 from ghostless.jobs.bulk_actions import BulkActions
+from ghostless.jobs.deliveries import Taken
 from ghostless.jobs.errors import BulkActionNotFound, StaleAttempt, TaskNotFound
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.messages import Archived, Claim, Claimed, Ending, Held, PlainJob, Submission
@@ -17,6 +18,7 @@ from ghostless.jobs.upkeep import Upkeep
 from ghostless.statemachine import FINAL, RUNNING, WAITING_FOR_TIME, Event, Policy, Reason, State
 from redis import Redis
 from redis.exceptions import ResponseError
+from scripts import listening
 
 ID, QUEUE, TYPE, WORKER, TOKEN, NEXT_TOKEN = "t1", "q", "demo.add", "w1", "aa11", "bb22"
 OTHER_TYPE = "demo.sub"
@@ -24,7 +26,7 @@ OWNER = "ann:[a-z]*"
 """An owner's name is any printable text, and part of the name of an index."""
 PLACE = f"{QUEUE}:{TYPE}"
 """Where the tasks of this queue and type are listed and parked."""
-DEPENDENCY = "dependency"
+DEPENDENCY, CALLED = "dependency", "called"
 CLAIM = Claim(WORKER, (QUEUE,), TOKEN, (TYPE,))
 PLAIN = PlainJob(QUEUE, "plain")
 PATIENT = Policy(backoff_base=1_000_000, backoff_cap=1_000_000)
@@ -47,6 +49,8 @@ class SpiedStore(Store):
     @property
     def answer(self) -> list[Any]:
         """What the last script answered, without what it claimed next; for a watchdog's step, its numbers."""
+        if isinstance(self.reply, int):
+            return [self.reply]
         return self.reply[0] if isinstance(self.reply[0], list) else self.reply
 
     @property
@@ -73,6 +77,7 @@ class Scene:
     redis: Redis
     store: SpiedStore
     held: Held = Held(ID, 1, TOKEN)  # noqa: RUF009
+    taken: Taken | None = None
 
     @property
     def keys(self) -> Keys:
@@ -273,8 +278,29 @@ def lose_count(scene: Scene) -> None:
 
 def take_plain(scene: Scene) -> None:
     """Let a worker have taken a plain rq job that it did not begin yet."""
-    scene.redis.hset(scene.keys.rq_job(PLAIN.job_id), mapping={"origin": QUEUE, "status": "queued"})
+    job = {"origin": QUEUE, "status": "queued", "data": "some call"}
+    scene.redis.hset(scene.keys.rq_job(PLAIN.job_id), mapping=job)
     scene.redis.rpush(scene.keys.rq_intermediate(QUEUE), PLAIN.job_id)
+
+
+def end_untold_of(scene: Scene) -> None:
+    """Let another task, which has a callback, end while nobody planned to tell it."""
+    listening.announce_callbacks(scene.store)
+    scene.store.submit(submission(CALLED, callback_url=listening.URL))
+    scene.store.cancel(CALLED, BY_PERSON)
+    scene.taken = listening.untold(scene.store, CALLED)
+
+
+def end_with_a_callback(scene: Scene) -> None:
+    """Let another task end whose callback is to be told now."""
+    end_untold_of(scene)
+    listening.plan(scene.store, CALLED)
+
+
+def take_delivery(scene: Scene) -> None:
+    """Let somebody have taken what is to be told."""
+    end_with_a_callback(scene)
+    [scene.taken] = listening.take(scene.store)
 
 
 def nothing(scene: Scene) -> None:
@@ -374,14 +400,34 @@ UNPARK = Carrier("unpark", lambda s: s.store.unpark([TYPE]), State.PENDING, park
 UNNAMED = Carrier(
     "unnamed", lambda s: Upkeep(s.store).leaf_through("0-0", deletes=True), State.PENDING, add_unnamed_entry
 )
+SUBSCRIBE = Carrier("subscribe", lambda s: listening.groups_of(s.store).create(listening.GROUP), State.PENDING)
+LISTEN = Carrier("listen", lambda s: listening.listen(s.store), prepare=lambda s: listening.let_another_die(s.store))
+DISMISS = Carrier(
+    "dismiss",
+    lambda s: listening.consumer_of(s.store).dismiss(0, leaving=True),
+    prepare=lambda s: listening.let_it_be_idle(s.store),
+)
+DISPATCH = Carrier("dispatch", lambda s: listening.take(s.store), State.PENDING, end_with_a_callback)
+REVISE = (
+    Carrier(
+        *("revise", lambda s: listening.deliveries_of(s.store).note(s.taken, s.taken.delivery, 0)),
+        *(State.PENDING, end_untold_of),
+    ),
+    Carrier("revise", lambda s: listening.note(s.store, s.taken), State.PENDING, take_delivery),
+)
 RECOUNT = Carrier("recount", lambda s: Upkeep(s.store).account(corrects=True), State.PENDING, lose_count)
 PARK = Carrier("claim", lambda s: s.store.claim(wish("w2", NEXT_TOKEN, OTHER_TYPE)), State.PENDING, submit_another_type)
 
 ALL: tuple[Carrier, ...] = (
     *(carrier for carriers in CARRIERS.values() for carrier in carriers),
     *(PURGE, PUT_BACK, UNPARK, PARK, SETTLE, RECHECK, UNNAMED, RECOUNT, BEGIN_BULK, STOP_BULK, *WORK_BULK),
+    *(SUBSCRIBE, LISTEN, DISMISS, DISPATCH, *REVISE),
 )
 """Every call that changes something, with a state in which it does."""
+
+
+HAND_OUT = {"listen", "dispatch"}
+"""Verbs that answer with what they hand out, behind two other values."""
 
 
 def set_up(scene: Scene, carrier: Carrier, state: State | None = None) -> None:
@@ -392,12 +438,16 @@ def set_up(scene: Scene, carrier: Carrier, state: State | None = None) -> None:
 
 
 def fire(scene: Scene, carrier: Carrier) -> str:
-    """Make the call; return the word of the script's answer, `moved` or `kept` for a watchdog's step."""
+    """Make the call; return the word of the script's answer, `moved` or `kept` where that is a number, or a list."""
     with suppress(StaleAttempt, TaskNotFound, BulkActionNotFound):
         carrier.call(scene)
-    word = scene.store.reply[0]
-    if isinstance(word, int):
-        return "moved" if scene.store.reply[1] else "kept"
+    reply = scene.store.reply
+    if isinstance(reply, int):
+        return "moved" if reply else "kept"
+    if carrier.verb in HAND_OUT:
+        return "moved" if reply[2:] else "kept"
+    if isinstance(reply[0], int):
+        return "moved" if reply[1] else "kept"
     return scene.store.word
 
 

@@ -22,9 +22,19 @@ def _content(redis: Redis, key: str) -> tuple[Any, ...]:
         "set": lambda: sorted(redis.smembers(key)),
         "hash": lambda: {name: text for name, text in redis.hgetall(key).items() if name != "stale_writes"},
         "zset": lambda: redis.zrange(key, 0, -1, withscores=True),
-        "stream": lambda: (redis.xrange(key), redis.xinfo_stream(key)),
+        "stream": lambda: (redis.xrange(key), redis.xinfo_stream(key), _groups(redis, key)),
     }
     return kind, redis.pexpiretime(key), readers[kind]()
+
+
+def _groups(redis: Redis, key: str) -> list[dict[str, Any]]:
+    """Return how far each group is, and what its consumers hold, without times."""
+    told = ("name", "pending", "last-delivered-id")
+    groups = [{name: group[name] for name in told} for group in redis.xinfo_groups(key)]
+    for group in groups:
+        consumers = redis.xinfo_consumers(key, group["name"])
+        group["consumers"] = {consumer["name"]: consumer["pending"] for consumer in consumers}
+    return groups
 
 
 def difference(before: dict[str, tuple[Any, ...]], after: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, Any]]:

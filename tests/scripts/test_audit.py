@@ -66,6 +66,13 @@ def _also_parked(stage: Scene) -> None:
     stage.redis.rpush(stage.keys.rq_queue(QUEUE), ID)
 
 
+def _orphan(stage: Scene) -> str:
+    """Let rq keep a ticket whose task is gone, in no list; return the name of its record."""
+    put(stage, State.PENDING)
+    stage.redis.copy(stage.keys.rq_job(ID), stage.keys.rq_job("gone"))
+    return stage.keys.rq_job("gone")
+
+
 DAMAGE: list[tuple[str, State, Callable[[Scene], object], str]] = [
     ("the task is gone", State.PENDING, lambda s: s.redis.delete(s.keys.task(ID)), "a: t1 was accepted and is gone"),
     ("an unknown state", State.PENDING, lambda s: s.redis.hset(s.keys.task(ID), "state", "X"), "a: t1 is damaged"),
@@ -374,3 +381,40 @@ def test_it_sees_what_an_attempt_left_behind(redis: Redis, tmp_path: Path) -> No
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert [] == audit(redis, pids=[ended.pid], folders=[tmp_path / "gone"])
+
+
+OF_RQ: dict[str, Callable[[Scene], object]] = {
+    "c: rq:job:gone exists, and task gone does not": _orphan,
+    "c: the queue q holds 'gone', which is no task and no rq job": lambda s: (
+        _orphan(s),
+        s.redis.rpush(s.keys.rq_queue(QUEUE), "gone"),
+    ),
+    "c: the queue q:intermediate holds 'gone', which is no task": lambda s: s.redis.rpush(
+        s.keys.rq_intermediate(QUEUE), "gone"
+    ),
+    "c: rq:wip:q lists 'gone', which is no task": lambda s: s.redis.zadd(s.keys.rq_started(QUEUE), {"gone:run": 1}),
+    "c: rq:failed:q lists 'gone', which is no task": lambda s: s.redis.zadd("rq:failed:q", {"gone": 1}),
+    "c: rq:executions:gone exists, and task gone does not": lambda s: s.redis.zadd(
+        s.keys.rq_executions("gone"), {"run": 1}
+    ),
+}
+
+
+@pytest.mark.parametrize("violation", OF_RQ)
+def test_it_sees_what_rq_keeps_of_tasks_that_are_gone(redis: Redis, violation: str) -> None:
+    """Tickets in whatever list or in none, and entries of rq's registries."""
+    stage = scene(redis)
+    OF_RQ[violation](stage)
+    assert any(line.startswith(violation) for line in audit(redis, stage.keys)), audit(redis, stage.keys)
+
+
+def test_it_is_silent_on_plain_jobs_and_on_what_passes(redis: Redis) -> None:
+    """What is rq's own is no matter of ours, wherever it stands; a ticket that expires is gone in a moment."""
+    stage = scene(redis)
+    stage.redis.hset(stage.keys.rq_job("plain"), mapping={"origin": QUEUE, "data": "some call"})
+    stage.redis.rpush(stage.keys.rq_queue(QUEUE), "plain")
+    stage.redis.rpush(stage.keys.rq_intermediate(QUEUE), "plain")
+    stage.redis.zadd(stage.keys.rq_started(QUEUE), {"plain:run": 1})
+    stage.redis.zadd(stage.keys.rq_executions("plain"), {"run": 1})
+    stage.redis.expire(_orphan(stage), 60)
+    assert [] == audit(redis, stage.keys, [ID])

@@ -9,11 +9,11 @@ from contextlib import suppress
 import pytest
 from audit import audit
 from ghostless.jobs.errors import CorruptRecord
-from ghostless.jobs.groups import Groups
-from ghostless.jobs.keys import CALLBACKS, Keys
-from ghostless.jobs.settings import Settings
+from ghostless.jobs.groups import BEGINNING
+from ghostless.jobs.keys import Keys
 from ghostless.statemachine import Event, State
 from redis import Redis
+from scripts.listening import GROUP, HOST, URL, announce_callbacks, groups_of, listen
 from scripts.seeding import (
     ALL,
     DEPENDENCY,
@@ -26,6 +26,7 @@ from scripts.seeding import (
     UNNAMED,
     Carrier,
     Scene,
+    end_with_a_callback,
     finish,
     fire,
     scene,
@@ -46,15 +47,17 @@ def _another_waits(stage: Scene) -> None:
     stage.store.submit(submission("t2"))
 
 
-def _announce_callbacks(stage: Scene) -> None:
-    Groups(stage.redis, Settings()).create(CALLBACKS)
+def _a_callback_to_tell(stage: Scene) -> None:
+    groups_of(stage.store).create(GROUP, BEGINNING)
+    end_with_a_callback(stage)
 
 
 RICH = (
     Carrier("submit", _submit_all, None),
     Carrier(
-        "submit", lambda s: s.store.submit(submission(callback_url="https://x.example")), None, _announce_callbacks
+        "submit", lambda s: s.store.submit(submission(callback_url=URL)), None, lambda s: announce_callbacks(s.store)
     ),
+    Carrier("listen", lambda s: listen(s.store, needed="callback"), State.PENDING, _a_callback_to_tell),
     Carrier("submit", lambda s: s.store.submit(submission(delay=60_000)), None),
     Carrier("finish", lambda s: finish(s, Event.COMPLETE, claim=OTHER), prepare=_another_waits),
     Carrier("finish", lambda s: finish(s, Event.COMPLETE), State.CANCELLING),
@@ -85,7 +88,7 @@ SINGLE = [carrier for carrier in ALL if carrier not in (PARK, UNNAMED)]
 
 BATCH = {
     *("unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"),
-    *("repair", "patrol", "prune", "unnamed", "recount", "work_bulk"),
+    *("repair", "patrol", "prune", "unnamed", "recount", "work_bulk", "dispatch"),
 }
 
 MENDING = {"repair", "patrol", "prune"}
@@ -168,7 +171,7 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
         violations = audit(stage.redis, stage.keys, [] if carrier.verb == "purge" else [ID])
         assert [] == [violation for violation in violations if ID in violation and key not in violation], where
     elif carrier.verb in BATCH:
-        problems = [raised] if raised else stage.store.reply[2:]
+        problems = [raised] if raised else _told(stage, carrier)
         assert any(key in problem for problem in problems), where
         traces = {stage.keys.watchdog, stage.keys.patrol, stage.keys.prune, stage.keys.bulks_running}
         traces |= {name for name in changed if name.startswith(stage.keys.bulk(""))}  # which counts it as damaged
@@ -182,6 +185,11 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
         assert word in ("damaged", "purged", "suspended"), where
         assert raised is None or key in raised, where
         assert set() == changed, where
+
+
+def _told(stage: Scene, carrier: Carrier) -> list[str]:
+    """Return the problems that a step over many told of."""
+    return stage.store.reply[1] if carrier.verb == "dispatch" else stage.store.reply[2:]
 
 
 @pytest.mark.parametrize("carrier", DEPENDENT, ids=lambda carrier: f"{carrier.verb}-{carrier.state}")
@@ -228,6 +236,7 @@ def indices(stage: Scene) -> set[str]:
         keys.rq_queue(QUEUE),
         *parking(keys),
         *blocked,
+        *(keys.due_receivers, keys.due_deliveries(HOST)),
     }
 
 
@@ -277,10 +286,13 @@ FIELDS = [
     ("queue", None),
     ("entered_at", None),
 ]
+ON_NONE = {"put_back", "begin_bulk", "stop_bulk", "subscribe", "listen", "dismiss", "revise"}
+"""What looks at the record of no task."""
+
 ON_ONE_TASK = [
     carrier
     for carrier in (*SINGLE, *RICH)
-    if carrier.verb not in (*BATCH, "claim", "put_back", "begin_bulk", "stop_bulk") and carrier.state is not None
+    if carrier.verb not in {*BATCH, *ON_NONE, "claim"} and carrier.state is not None
 ]
 SUBMIT_AGAIN = Carrier("submit", lambda s: s.store.submit(submission()), State.PENDING)
 

@@ -379,7 +379,7 @@ def damages(stage: Scene) -> Iterator[str]:
     stage.redis.delete(name, stage.keys.callback("example-com0"))
     yield "the record of its callback's delivery is gone"
     stage.redis.set(name, "of another type")
-    yield "deliveries that have a record"
+    yield f"{name}: expected hash"
     stage.redis.delete(name, due)
     stage.redis.set(due, "of another type")
     yield f"{due}: expected zset"

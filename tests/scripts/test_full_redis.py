@@ -39,7 +39,7 @@ CANCELS = [
     for state in (State.SCHEDULED, State.BLOCKED, State.PENDING, State.RETRY_WAITING, State.PAUSED, *sorted(RUNNING))
     if state is not State.CANCELLING
 ]
-REFUSED = {"submit", "requeue"}
+REFUSED = {"submit", "requeue", "subscribe"}
 PASS = [*(carrier for carrier in ALL if carrier.verb not in REFUSED), PURGE_ARCHIVED]
 
 

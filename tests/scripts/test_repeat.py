@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from audit import audit
 from ghostless.jobs.errors import RedisFull, StaleAttempt
+from ghostless.jobs.keys import BEAT
 from ghostless.jobs.messages import Claimed, NothingToClaim
 from ghostless.jobs.settings import Settings
 from ghostless.statemachine import Event, State
@@ -20,6 +22,7 @@ from redis.retry import Retry
 from redis_server import RedisServer
 from scripts.seeding import (
     ALL,
+    HAND_OUT,
     ID,
     Carrier,
     Scene,
@@ -69,6 +72,7 @@ def settled(stage: Scene) -> dict[str, Any]:
     for key, (kind, expires_at, content) in picture.items():
         if isinstance(content, dict):
             content.pop("progress_at", None)
+            content = {name: text for name, text in content.items() if not name.startswith(BEAT)}
         renewed = key.startswith((keys.heartbeat(""), keys.claim(""), keys.idempotency("")))
         picture[key] = (kind, bool(expires_at) if renewed else expires_at, content)
     return picture
@@ -86,7 +90,7 @@ def test_a_call_that_is_sent_twice_does_its_work_once(backend: Redis, carrier: C
     assert {} == difference(before, settled(stage))
     if first == "claimed":
         assert told == again
-    elif not isinstance(again[0], int):
+    elif not isinstance(again[0], int) and carrier.verb not in HAND_OUT:
         assert again[0] in ("moved", "already", "stale", "refused"), again
         assert again[0] == "stale" or told[1:7] == again[1:7], "another state or attempt is told"
     assert [] == audit(backend, stage.keys, [] if carrier.verb in PURGED else [ID])
@@ -115,7 +119,7 @@ def call_while_redis_sleeps(stage: Scene, redis_server: RedisServer, carrier: Ca
     redis, path = stage.redis, str(redis_server.socket)
     retry = Retry(ConstantBackoff(0.01), 40, supported_errors=(ConnectionError, TimeoutError))
     with Redis(unix_socket_path=path, decode_responses=True, protocol=2, socket_timeout=0.03, retry=retry) as hasty:
-        impatient = Scene(hasty, SpiedStore(hasty), stage.held)
+        impatient = replace(stage, redis=hasty, store=SpiedStore(hasty))
         hasty.ping()
         redis.config_resetstat()
         sleeper = redis.connection_pool.get_connection()

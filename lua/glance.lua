@@ -27,6 +27,14 @@ local function stands_in_place(task, terms)
   return true
 end
 
+local named = {} -- places of listings that this call found named: they are few
+
+local function is_place_named(task)
+  local place = listing_place(task)
+  named[place] = named[place] or redis.pcall("SISMEMBER", key.listed_places, place) == 1
+  return named[place]
+end
+
 -- Whether a claim will find a PENDING task. A ticket in a short list is for a closer look; a long list is not searched.
 local function will_be_found(task)
   if redis.pcall("HEXISTS", key.queues, task.queue) ~= 1 then return false end
@@ -40,5 +48,5 @@ end
 -- Whether all is well with a task as far as a glance can tell, which it cannot of one that runs or waits for others.
 local function is_sound(task, terms)
   if RUNNING[task.state] or task.state == State.BLOCKED then return false end
-  return stands_in_place(task, terms) and (task.state ~= State.PENDING or will_be_found(task))
+  return stands_in_place(task, terms) and is_place_named(task) and (task.state ~= State.PENDING or will_be_found(task))
 end

@@ -69,6 +69,7 @@ def demanded(stage: Scene, state: State) -> dict[str, Damage]:
         losses["dependents"] = lambda s: redis.zrem(keys.dependents(DEPENDENCY), ID)
         losses["dependents of no task"] = lambda s: redis.hdel(keys.task(DEPENDENCY), "dependents")
         losses["score"] = lambda s: redis.zadd(keys.dependents(DEPENDENCY), {ID: 5})
+        losses["unmet"] = lambda s: redis.delete(keys.unmet(ID))
     elif state in FINAL:
         losses["retention"] = lambda s: redis.zrem(keys.retention, ID)
     return losses

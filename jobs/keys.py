@@ -23,6 +23,9 @@ INDICES = ("state", "owned", "listed", "pending", "parked", "dependents")
 """The sorts of sorted sets in which tasks stand: the one of a kind, and those of which there is one for each name.
 `lua/places.lua` says which task must stand in which."""
 
+COUNTERS = ("submitted", "purged", "lost", "archived", "stale_writes")
+"""The fields of `Keys.ledger`."""
+
 BEAT = "beat:"
 """Before the name of a consumer in `Keys.listener`: the field that tells when it last asked, in ms."""
 

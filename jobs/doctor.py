@@ -15,10 +15,11 @@ from .batches import TOGETHER, ask_each, batches, members, raw
 from .deliveries import Deliveries, Overview
 from .endings import Endings
 from .errors import CorruptRecord
-from .inventory import REMADE, Life, Place, place_of
+from .inventory import Place, place_of
 from .keys import INDICES, SINGLE_INDICES, pair
 from .reads import Reads
 from .scripts import literal, translated
+from .shapes import Shapes
 from .store import Store
 from .tickets import Tickets
 from .upkeep import Finding, Upkeep
@@ -71,7 +72,7 @@ class Doctor:
         self.deliveries = Overview(0, 0)  # of callbacks, seen too
         self._reads, self._upkeep, self._tickets = Reads(store.redis, store.keys), Upkeep(store), Tickets(store, actor)
         self._callbacks = Deliveries(store.redis, store.keys, store.scripts)
-        self._endings = Endings(store, actor)
+        self._endings, self._shapes = Endings(store, actor), Shapes(store, actor)
         self._indices: set[str] = set()
         self._queues: set[str] = set()
         self._hosts: set[str] = set()  # to which something is to be delivered
@@ -92,7 +93,15 @@ class Doctor:
         """Yield every invariant that is broken, each once."""
         told: set[str] = set()
         phases = (
-            *(self._table, self._stored, self._listed, self._empty_parkings, self._history, self._ticketed),
+            *(
+                self._table,
+                self._whole,
+                self._stored,
+                self._listed,
+                self._empty_parkings,
+                self._history,
+                self._ticketed,
+            ),
             *(self._not_listed, self._lost, self._ledger, self._delivered, self._quarantined),
         )
         for phase in phases:
@@ -113,6 +122,10 @@ class Doctor:
 
     # What is stored: the keys, and with them the tasks
 
+    def _whole(self) -> Iterator[Problem]:
+        """Tell of the keys of which there is one each, whatever ends the rest of the audit."""
+        yield from self._found(self._shapes.of_the_whole())
+
     def _stored(self) -> Iterator[Problem]:
         fixed = (getattr(self.keys, name) for name in SINGLE_INDICES)
         self._indices = {*fixed, *map(self.keys.state, STORED)}
@@ -120,7 +133,7 @@ class Doctor:
         for names in batches(self._scan()):
             places = {name: place_of(self.keys, name) for name in names}
             self._note(places.items())
-            yield from self._lives(places)
+            yield from self._found(self._shapes.audit(places))
             tasks = [place.id for place in places.values() if place.family == "task"]
             self.tasks += len(tasks)
             yield from self._compared(tasks)
@@ -142,30 +155,6 @@ class Doctor:
                 self._queues.add(place.id.partition(":")[0])
             if place.family == "due_deliveries":
                 self._hosts.add(place.id)
-
-    def _lives(self, places: Mapping[str, Place]) -> Iterator[Problem]:
-        """Tell keys that nothing knows, and those whose life has an end although it must not, or none."""
-        # What belongs to a task is looked at with it.
-        elsewhere = ("task", *VALUES, "heartbeat")
-        names = [name for name, place in places.items() if place.family not in elsewhere and place.life != "ending"]
-        for name, left in zip(names, ask_each(self.redis, "pttl", names), strict=True):
-            life = places[name].life
-            if life == "unknown":
-                yield Problem("g", "-", f"{name} is no key of this version", "kept")
-            elif left != -2 and (life == "kept") != (left == -1):
-                yield self._with_another_life(name, life, is_remade=places[name].family in REMADE)
-
-    def _with_another_life(self, name: str, life: Life, *, is_remade: bool) -> Problem:
-        if self.actor:
-            with translated():
-                if life == "kept":
-                    self.redis.persist(raw(name))
-                elif is_remade:
-                    self.redis.unlink(raw(name))
-                else:
-                    self.redis.expire(raw(name), round(self.store.settings.tombstone))
-        what = f"{name} {'would expire' if life == 'kept' else 'has no end'}"
-        return Problem("g", "-", what, "repaired" if self.actor else "repairable")
 
     def _missing(self, task_ids: Sequence[str]) -> list[str]:
         there = ask_each(self.redis, "exists", map(self.keys.task, task_ids))

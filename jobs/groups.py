@@ -1,6 +1,5 @@
 """The consumer groups in which listeners read the history: how they stand, and what is parked in them."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -13,7 +12,7 @@ from redis.exceptions import ResponseError
 from .errors import CorruptRecord, GroupNotFound
 from .keys import BEAT, Keys
 from .model import Entry
-from .names import as_entry_id
+from .names import as_entry_id, is_whole
 from .scripts import Scripts, milliseconds, translated
 from .settings import Settings
 from .values import cut_middle, shown
@@ -63,7 +62,6 @@ class Parked:
         return asdict(self) | {"entry": self.entry.to_dict()}
 
 
-_WHOLE = re.compile(r"[0-9]{1,15}")
 _JSON = TypeAdapter(Parked)
 
 
@@ -184,7 +182,7 @@ class Groups:
         key = self.keys.listener(name)
         if isinstance(account, Exception):
             return {}, [f"{key}: expected a hash"]
-        numbers = {field: int(text) for field, text in account.items() if _WHOLE.fullmatch(text)}
+        numbers = {field: int(text) for field, text in account.items() if is_whole(text)}
         damaged = sorted(account.keys() - numbers.keys())
         return numbers, [
             f"{key} field {field}: expected a whole number, got {shown(account[field])}" for field in damaged

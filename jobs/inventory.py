@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..lua.loader import VALUES
-from .keys import INDICES, SINGLE_INDICES, Keys
+from .keys import COUNTERS, INDICES, LISTED_SINCE, SINGLE_INDICES, Keys
 
 KEPT: Final = frozenset(
     {
@@ -23,31 +23,59 @@ PASSING_EACH: Final = frozenset(
         *("http_worker", "session_ended"),
     }
 )
-REMADE: Final = frozenset({"watchdog", "patrol", "prune", "claim"})
-"""Those of them that whoever writes them makes anew: one without an end is of no use, whatever it is."""
+REMADE: Final = frozenset({"watchdog", "patrol", "prune", "claim", "blocked_cursor"})
+"""Those of them that whoever writes them makes anew: a damaged one, or one without an end, is of no use."""
 
 ENDING_EACH: Final = frozenset({"bulk", "deliveries"})
 """Records that are kept until what they tell of is over, and then for a while; `endings.py` knows which is which."""
+
+FIXED: Final = KEPT | PASSING
+"""The names that stand for one key each."""
+
+_OF_TIMES = ("due_receivers", "due_deliveries", "http_workers", "alert_window")
+_RECORDS = ("types", "schedules", "queues", "limits", "ledger", "quarantine", "tokens", "watchdog", "patrol", "prune")
+_TYPES: Final = {
+    "history": "stream",
+    **dict.fromkeys((*SINGLE_INDICES, *INDICES, *_OF_TIMES), "zset"),
+    **dict.fromkeys((*_RECORDS, "task", "leftover", "listener", *ENDING_EACH), "hash"),
+    **dict.fromkeys(
+        ("leftovers", "bulks", "bulks_running", "bulk_ids", "wake", "events", "parked_entries", "log"), "list"
+    ),
+    **dict.fromkeys(("listed_places", "parked_types", "unmet"), "set"),
+}
+"""What each family is in Redis; all others are strings."""
+
+_WALK = ("at", "cursor", "member", "round", "began_at", "took")
+NUMBERS: Final = {
+    "ledger": COUNTERS,
+    "limits": (LISTED_SINCE,),
+    "watchdog": ("swept_at", "late_from", "judge_from"),
+    **dict.fromkeys(("patrol", "prune"), _WALK),
+}
+"""Fields of these hashes that are whole numbers, when they are there."""
 
 Life = Literal["kept", "passing", "ending", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a key is: its family, the id in its name if it has one, and whether it must have a TTL."""
+    """What a key is: its family, the id in its name if it has one, whether it must have a TTL, its type in Redis."""
 
     family: str
     id: str
     life: Life
+    type: str
 
 
 def place_of(keys: Keys, name: str) -> Place:
     """Tell what a key under the prefix is."""
     family, colon, name_id = name.removeprefix(keys.prefix).partition(":")
-    if family in (KEPT_EACH if colon else KEPT):
-        return Place(family, name_id, "kept")
-    if family in (PASSING_EACH if colon else PASSING):
-        return Place(family, name_id, "passing")
-    if colon and family in ENDING_EACH:
-        return Place(family, name_id, "ending")
-    return Place(family, name_id, "unknown")
+    return Place(family, name_id, _life(family, has_id=bool(colon)), _TYPES.get(family, "string"))
+
+
+def _life(family: str, *, has_id: bool) -> Life:
+    if family in (KEPT_EACH if has_id else KEPT):
+        return "kept"
+    if family in (PASSING_EACH if has_id else PASSING):
+        return "passing"
+    return "ending" if has_id and family in ENDING_EACH else "unknown"

@@ -12,6 +12,9 @@ from .rq_keys import INTERMEDIATE_SUFFIX, QUEUES, WORKER_RECORD, RqKeys
 ARCHIVE_DEMAND = "archive"
 """The field of `Keys.limits` that is there while no task may be purged before it was archived."""
 
+LISTED_SINCE = "listed_since"
+"""The field of `Keys.limits` that tells since when (ms) every task stands in `Keys.listed`: see `lua/patrol.lua`."""
+
 CALLBACKS = "callbacks:plan"
 """The group in which listeners read which tasks with a callback ended; there while somebody delivers callbacks."""
 
@@ -19,6 +22,9 @@ SINGLE_INDICES = ("deadlines", "due", "settling", "retention")
 INDICES = ("state", "owned", "listed", "pending", "parked", "dependents")
 """The sorts of sorted sets in which tasks stand: the one of a kind, and those of which there is one for each name.
 `lua/places.lua` says which task must stand in which."""
+
+COUNTERS = ("submitted", "purged", "lost", "archived", "stale_writes")
+"""The fields of `Keys.ledger`."""
 
 BEAT = "beat:"
 """Before the name of a consumer in `Keys.listener`: the field that tells when it last asked, in ms."""
@@ -262,7 +268,9 @@ class Keys(RqKeys):
 
     @property
     def limits(self) -> str:
-        """hash: what holds for every process until it is changed: that tasks are archived before they are purged."""
+        """hash: what holds for every process until it is changed: that tasks are archived before they are purged, and
+        since when each has its entry in `listed`.
+        """
         return f"{self.prefix}limits"
 
     @property
@@ -340,6 +348,7 @@ def script_names(keys: Keys) -> dict[str, str]:
         "rq_suspended": keys.rq_suspended,
         "worker_record": WORKER_RECORD,
         "archive_demand": ARCHIVE_DEMAND,
+        "listed_since": LISTED_SINCE,
         "beat": BEAT,
         "callback_listener": keys.listener(CALLBACKS),
         "rq_intermediate_suffix": INTERMEDIATE_SUFFIX,

@@ -24,6 +24,7 @@ FILE_NAME: Final = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
 FILE_NAME_LIMIT: Final = 200
 """Most bytes of an artifact's name."""
 
+_WHOLE: Final = re.compile(r"[0-9]{1,15}")
 _ENTRY_ID: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
 
 
@@ -32,3 +33,8 @@ def as_entry_id(text: str) -> tuple[int, int] | None:
     match = _ENTRY_ID.fullmatch(text)
     numbers = (int(match[1]), int(match[2])) if match else None
     return numbers if numbers and max(numbers) < 2**64 else None
+
+
+def is_whole(text: str) -> bool:
+    """Tell whether a text is a whole number as our scripts write them: Lua is exact up to there."""
+    return bool(_WHOLE.fullmatch(text))

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from redis import Redis
+from redis.exceptions import RedisError
 
 from ..statemachine import FINAL, RUNNING, STORED, State
 from .errors import CorruptRecord, TaskNotFound, TaskPurged
-from .keys import Keys, pair
+from .keys import COUNTERS, Keys, pair
 from .model import Entry, Task
-from .names import as_entry_id
-from .scripts import milliseconds, translated
+from .names import as_entry_id, is_whole
+from .scripts import milliseconds, translate, translated
 
 log = logging.getLogger("ghostless")
 
 BULKY = ("params", "metadata", "depends_on", "result", "error")
-COUNTERS = ("submitted", "purged", "lost", "archived", "stale_writes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +227,9 @@ class Reads:
             pipeline.time()
             stored, took, time = cast("tuple[Any, Any, Any]", pipeline.execute(raise_on_error=False))
             for answer in (stored, time):
-                if isinstance(answer, Exception):
+                if isinstance(answer, RedisError) and not isinstance(translate(answer), CorruptRecord):
                     raise answer
-        # A statistic only: damage there takes nothing else down.
-        if stored and isinstance(took, str) and took.isdecimal():
-            stored["audit_round"] = took
-        trace = {name: int(value) if value.isdecimal() else value for name, value in stored.items()}
-        return trace or None, milliseconds(time)
+        return _trace(stored, took), milliseconds(time)
 
     def log(self, task_id: str) -> list[str]:
         """Return the last lines that the handler logged."""
@@ -307,6 +303,15 @@ def _readable(task_id: str, record: Any) -> Task | Damaged:
         return Task.from_fields(task_id, record)
     except CorruptRecord as error:
         return Damaged(task_id, error.detail)
+
+
+def _trace(stored: Any, took: Any) -> dict[str, str | int] | None:
+    """Return what a sweep left; of a damaged trace nothing, which is no more than if nobody had swept."""
+    if not isinstance(stored, dict) or "actor" not in stored:
+        return None
+    texts = cast(dict[str, str], stored) | ({"audit_round": str(took)} if is_whole(str(took)) else {})
+    trace = {name: int(text) if is_whole(text) else text for name, text in texts.items()}
+    return trace if isinstance(trace.get("swept_at"), int) else None
 
 
 def is_kept_up(trace: Mapping[str, str | int], now: int) -> bool:

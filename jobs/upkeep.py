@@ -41,8 +41,8 @@ class Finding:
     """One thing that is not as it must be, and what became of it: `outcome` is one of
 
     `repaired`, `repairable` (nobody asked for it), `later` (a ticket that may be on its way to a worker), `listed` and
-    `unlisted` (the same of an entry that only listings read, which no history tells of), `kept` (nobody can); for what
-    is left of a task whose record is gone `removed` or `remains`, and `what` is the key.
+    `unlisted` (the same of an entry of a listing that no version may have written, which no history tells of), `kept`
+    (nobody can); for what is left of a task whose record is gone `removed` or `remains`, and `what` is the key.
     """
 
     task_id: str

@@ -27,6 +27,14 @@ local function stands_in_place(task, terms)
   return true
 end
 
+local named = {} -- places of listings that this call found named: they are few
+
+local function is_place_named(task)
+  local place = listing_place(task)
+  named[place] = named[place] or redis.pcall("SISMEMBER", key.listed_places, place) == 1
+  return named[place]
+end
+
 -- Whether a claim will find a PENDING task. A ticket in a short list is for a closer look; a long list is not searched.
 local function will_be_found(task)
   if redis.pcall("HEXISTS", key.queues, task.queue) ~= 1 then return false end
@@ -37,8 +45,28 @@ local function will_be_found(task)
   return job[1] == task.queue and job[2] == "queued"
 end
 
--- Whether all is well with a task as far as a glance can tell, which it cannot of one that runs or waits for others.
+local telling = {} -- tasks of which this call found that their end is told: many may wait for the same
+
+local function will_tell(dependency)
+  telling[dependency] = telling[dependency] or redis.pcall("HEXISTS", key.task .. dependency, "dependents") == 1
+  return telling[dependency]
+end
+
+-- Whether the end of each task that a BLOCKED one waits for will find it. One that waits for none is for a closer look.
+local function will_be_told(task, terms)
+  local unmet = redis.pcall("SMEMBERS", key.unmet .. task.id)
+  terms.dependencies_left = terms.dependencies_left - #unmet
+  for position = 1, #unmet do
+    local score = redis.pcall("ZSCORE", key.dependents .. unmet[position], task.id)
+    local is_noted = type(score) == "string" and tonumber(score) == task.entered_at
+    if not (is_noted and will_tell(unmet[position])) then return false end
+  end
+  return #unmet > 0
+end
+
+-- Whether all is well with a task as far as a glance can tell, which it cannot of one that runs.
 local function is_sound(task, terms)
-  if RUNNING[task.state] or task.state == State.BLOCKED then return false end
-  return stands_in_place(task, terms) and (task.state ~= State.PENDING or will_be_found(task))
+  if RUNNING[task.state] or not (stands_in_place(task, terms) and is_place_named(task)) then return false end
+  if task.state == State.BLOCKED then return will_be_told(task, terms) end
+  return task.state ~= State.PENDING or will_be_found(task)
 end

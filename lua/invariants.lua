@@ -24,6 +24,7 @@ local function new_terms(now, lease, hand_over, queue, indices)
   return {
     now = now, lease = lease, hand_over = hand_over, queue = queue, indices = indices,
     dependencies_left = DEPENDENCIES_AT_MOST,
+    all_listed = redis.pcall("HEXISTS", key.limits, key.listed_since) == 1,
   }
 end
 
@@ -41,14 +42,14 @@ local function due_at_of(look)
   return at
 end
 
-local function must_stand_in(look, name, right, least, most)
+local function must_stand_in(look, name, right, least, most, fix)
   local id, score = look.id, redis.pcall("ZSCORE", name, look.id)
   if type(score) == "table" then return tell_damage(look, name, "zset") end
   local number = score and tonumber(score)
   if number and number >= least and number <= most then return end
   local text = "it is " .. look.task.state .. " and not in " .. name
   if score then text = string.format("it has the score %s in %s, not %.0f", score, name, right) end
-  tell(look, "b", text, {adds = function() redis.call("ZADD", name, right, id) end})
+  tell(look, "b", text, {[fix or "adds"] = function() redis.call("ZADD", name, string.format("%.0f", right), id) end})
 end
 
 local function must_not_stand_in(look, name)
@@ -59,18 +60,16 @@ local function must_not_stand_in(look, name)
   })
 end
 
--- Most of what lacks its entry was stored by a version that had no such index.
+-- What lacks its entry may have been stored by a version that had no such index, until every task is known to have one.
 local function check_listing(look, name, right)
-  local task, place = look.task, listing_place(look.task)
-  local score, is_named = redis.pcall("ZSCORE", name, task.id), redis.pcall("SISMEMBER", key.listed_places, place)
-  if type(score) == "table" then return tell_damage(look, name, "zset") end
-  if type(is_named) == "table" then return tell_damage(look, key.listed_places, "set") end
-  if is_named == 1 and score and tonumber(score) == right then return end
-  tell(look, "b", "it is " .. task.state .. " and not found there in " .. name, {
-    lists = function()
-      redis.call("ZADD", name, string.format("%.0f", right), task.id)
-      redis.call("SADD", key.listed_places, place)
-    end,
+  local place, names = listing_place(look.task), key.listed_places
+  local fix = look.terms.all_listed and "adds" or "lists"
+  must_stand_in(look, name, right, right, right, fix)
+  local is_named = redis.pcall("SISMEMBER", names, place)
+  if type(is_named) == "table" then return tell_damage(look, names, "set") end
+  if is_named == 1 then return end
+  tell(look, "b", "it is " .. look.task.state .. ", and " .. names .. " does not name " .. place, {
+    [fix] = function() redis.call("SADD", names, place) end,
   })
 end
 

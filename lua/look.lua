@@ -3,7 +3,9 @@
 local LONGEST_MESSAGE = 1000 -- bytes of what the history says of a repair
 
 -- A look at one task. `terms`: now, lease (ms), hand_over (ms), queue (whose list of tickets is searched however long
--- it is), indices (in which it may stand besides), shared (in which any may), dependencies_left (for this call)
+-- it is), indices (in which it may stand besides), shared (in which any may), dependencies_left (for this call),
+-- all_listed (whether each task is known to have its entry in the listings by queue and type), were_unlisted (whether
+-- this call entered some there)
 local function new_look(task, terms)
   local move = new_move(task)
   -- `noted`: a function that notes when something that may pass was first seen
@@ -11,8 +13,8 @@ local function new_look(task, terms)
 end
 
 -- What is wrong: the rule, and in words. `fix` says what puts it right: frees (a function that only removes), adds (one
--- that needs memory), later (a note that makes a later look put it right) or lists (an entry of a listing, which is no
--- matter for the history). Without any, nobody can.
+-- that needs memory), later (a note that makes a later look put it right) or lists (an entry of a listing, where no
+-- version before had one: no matter for the history). Without any, nobody can.
 local function tell(look, rule, text, fix)
   fix = fix or {}
   look.found[#look.found + 1] = {
@@ -33,7 +35,10 @@ local function mend(look, actor)
   for _, finding in ipairs(look.found) do
     if finding.later then finding.later() end
     if finding.frees then finding.frees() end
-    if finding.lists then finding.lists() end
+    if finding.lists then
+      finding.lists()
+      look.terms.were_unlisted = true
+    end
     if finding.frees or finding.adds then texts[#texts + 1] = finding.text end
   end
   if #texts == 0 or not task.state then return #texts end

@@ -39,6 +39,16 @@ local function look_at(name)
   return CLOSE
 end
 
+-- A whole round that had to enter nobody tells that each task has its entry in the listings by queue and type, also those
+-- that a version without them stored. Whoever lacks it from then on has lost it.
+local function conclude_listed()
+  if terms.all_listed then return end
+  if terms.were_unlisted then redis.call("HSET", key.patrol, "unlisted", step.round) end
+  if step.is_last and tonumber(redis.call("HGET", key.patrol, "unlisted") or "") ~= step.round then
+    redis.pcall("HSET", key.limits, key.listed_since, now)
+  end
+end
+
 local spent, names, first = 0, turn_page(step, "MATCH", pattern)
 turns = math.ceil(step.keys / keys_a_turn)
 for index = first, #names do
@@ -48,5 +58,6 @@ for index = first, #names do
     break
   end
 end
+conclude_listed()
 answer[1], answer[2] = end_step(step), moved
 return answer

@@ -67,16 +67,9 @@ local function look_at(index, id)
   return CLOSE
 end
 
--- Names a place again whose name was lost: without it, listings by queue or type find none of its tasks.
-local function name_again(index)
-  local place = behind(key.listed, index)
-  if place then redis.pcall("SADD", key.listed_places, place) end
-end
-
 -- Returns the cursor with which to go on, nothing when all was looked at. What was taken out of a page is not in it any
 -- more when the next step begins it anew.
 local function look_through(index, cursor)
-  if cursor == "0" then name_again(index) end
   repeat
     local page = redis.call("ZSCAN", index, cursor, "COUNT", BATCH)
     for position = 1, #page[2], 2 do

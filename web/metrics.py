@@ -1,8 +1,9 @@
 """The whole in numbers, for Prometheus: what Redis holds, and what the process that answers does."""
 
+import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
 from flask import Blueprint, Flask, Response, current_app
@@ -11,9 +12,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from ..jobs.errors import CorruptRecord
 from .access import Scope
 from .desk import Desk, desk
 from .operations import Reply, operation
+
+log = logging.getLogger("ghostless.web")
 
 routes = Blueprint("metrics", __name__)
 
@@ -71,22 +75,21 @@ class _Numbers(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family of numbers, read now."""
-        yield from self._ledger()
-        yield from self._queues()
-        yield from self._watchdog()
-        yield from self._workers()
-        yield from self._listeners()
-        yield from self._deliveries()
+        for read in (self._ledger, self._states, self._queues, self._watchdog, self._workers, self._listeners):
+            yield from _spared(read)
+        yield from _spared(self._deliveries)
         yield from self._process()
 
     def _ledger(self) -> Iterator[Metric]:
         ledger = self._reads.ledger()
         for name, (metric, meaning) in _COUNTED.items():
             yield CounterMetricFamily(metric, meaning, value=ledger[name])
-        states = {str(state): number for state, number in self._reads.counts().items()}
-        yield _by("state", "ghostless_tasks", "Tasks in each state.", states)
         missing = "Tasks of which nothing is known: submitted - here - purged - lost. Anything but 0 is a fault."
         yield GaugeMetricFamily("ghostless_tasks_missing", missing, value=ledger["missing"])
+
+    def _states(self) -> Iterator[Metric]:
+        states = {str(state): number for state, number in self._reads.counts().items()}
+        yield _by("state", "ghostless_tasks", "Tasks in each state.", states)
 
     def _queues(self) -> Iterator[Metric]:
         queues = sorted(self._reads.queues())
@@ -134,6 +137,15 @@ class _Numbers(Collector):
         waiting, late = "Hosts for which callbacks wait.", "Those of them to which nobody sends although it is time."
         yield GaugeMetricFamily("ghostless_callback_hosts_waiting", waiting, value=found.hosts)
         yield GaugeMetricFamily("ghostless_callback_hosts_late", late, value=found.late)
+
+
+def _spared(read: Callable[[], Iterable[Metric]]) -> list[Metric]:
+    """Return some families; none of those whose numbers cannot be read, so that the others are told."""
+    try:
+        return list(read())
+    except CorruptRecord as error:
+        log.error("%s: %s", read.__name__, error)
+        return []
 
 
 def _by(label: str, name: str, meaning: str, values: Mapping[str, float]) -> Metric:

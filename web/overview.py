@@ -5,6 +5,7 @@ from dataclasses import asdict
 from flask import Blueprint, jsonify
 from flask.typing import ResponseReturnValue
 
+from ..jobs.overview import overview
 from ..jobs.schedules import as_dict
 from .access import Scope
 from .desk import desk
@@ -19,12 +20,7 @@ routes = Blueprint("overview", __name__, url_prefix="/api")
 @operation(Scope.READ, whole=True, answers={200: StatsView})
 def stats() -> ResponseReturnValue:
     """Return how many tasks are in each state and queue, the ledger, the last sweep, and how far listeners are."""
-    reads = desk().client.reads
-    return jsonify(
-        states=reads.counts(), ledger=reads.ledger(), pending=reads.pending(sorted(reads.queues())),
-        watchdog=reads.watchdog(), listeners=[group.to_dict() for group in desk().client.listeners.all()],
-        deliveries=desk().client.deliveries.overview().to_dict(),
-    )  # fmt: skip
+    return jsonify(overview(desk().client).to_dict())
 
 
 @routes.get("/queues")

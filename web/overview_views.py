@@ -43,11 +43,11 @@ class DeliveriesView(View):
 
 
 class StatsView(View):
-    """How the whole stands."""
+    """How the whole stands; a part that cannot be read, since something is damaged in Redis, is null."""
 
-    states: Annotated[dict[State, Number], Field(description="how many tasks are in each state")]
-    ledger: LedgerView
-    pending: Annotated[dict[str, Number], Field(description="how many PENDING tasks each queue holds")]
+    states: Annotated[dict[State, Number] | None, Field(description="how many tasks are in each state")]
+    ledger: LedgerView | None
+    pending: Annotated[dict[str, Number] | None, Field(description="how many PENDING tasks each queue holds")]
     watchdog: Annotated[
         dict[str, str | int] | None,
         Field(
@@ -55,8 +55,10 @@ class StatsView(View):
             " of the audit took (`audit_round`, ms); null when nobody swept lately"
         ),
     ]
-    listeners: list[GroupView]
-    deliveries: DeliveriesView
+    workers: Annotated[Number | None, Field(description="how many are registered, ours and rq's")]
+    listeners: list[GroupView] | None
+    deliveries: DeliveriesView | None
+    damaged: Annotated[dict[str, str], Field(description="why parts cannot be read, by their names")]
 
 
 class QueueView(View):

@@ -8,6 +8,7 @@ import click
 from ..client import Client
 from ..fleet import serving
 from ..groups import GroupStatus
+from ..overview import overview
 from ..spans import distance, duration
 from .options import as_name
 from .output import Column, show_fields, show_table
@@ -23,21 +24,19 @@ def stats(session: Session, as_json: bool) -> None:
     \b
     Example: ghostless stats
     """
-    client = session.client
-    counts, ledger, watchdog = client.counts(), client.reads.ledger(), client.reads.watchdog()
+    told = overview(session.client)
     if as_json:
-        pending = client.reads.pending(sorted(client.reads.queues()))
-        shown = {"states": counts, "ledger": ledger, "pending": pending, "watchdog": watchdog}
-        listeners = [group.to_dict() for group in client.listeners.all()]
-        print_json(shown | {"listeners": listeners, "deliveries": client.deliveries.overview().to_dict()})
+        print_json(told.to_dict())
         return
-    show_table(_COUNTED, [[state, str(number)] for state, number in counts.items()], empty="")
+    show_table(_COUNTED, [[state, str(number)] for state, number in (told.states or {}).items()], empty="")
     click.echo()
-    fleet = client.workers()
-    lines = [(name, str(number)) for name, number in ledger.items()]
-    lines += [("workers", str(len(fleet))), ("watchdog", _watchdog(watchdog, session.now()))]
-    lines += [("listeners", _listeners(client.listeners.all())), ("callbacks", str(client.deliveries.overview()))]
-    show_fields(lines)
+    lines = [(name, str(number)) for name, number in (told.ledger or {}).items()]
+    lines += [
+        ("workers", "" if told.workers is None else str(told.workers)),
+        ("watchdog", _watchdog(told.watchdog, session.now())),
+    ]
+    lines += [("listeners", _listeners(told.listeners or ())), ("callbacks", str(told.deliveries or ""))]
+    show_fields([*lines, *((f"{name} damaged", why) for name, why in told.damaged.items())])
 
 
 _COUNTED = [Column("STATE"), Column("TASKS", right=True)]

@@ -255,18 +255,6 @@ def test_a_short_index_of_strays_is_gone_through_in_bounded_steps(redis: Redis, 
     assert len(strays) == len(told)
 
 
-def test_a_place_whose_name_was_lost_is_named_again(redis: Redis) -> None:
-    """One round brings a whole queue and type back into listings, however many tasks are there."""
-    stage = scene(redis)
-    submit(stage)
-    redis.delete(stage.keys.listed_places)
-    assert [] == prune_all(stage)
-    assert {f"{QUEUE}:{TYPE}"} == redis.smembers(stage.keys.listed_places)
-    redis.delete(stage.keys.listed_places)
-    redis.set(stage.keys.listed_places, "no set")
-    assert [] == prune_all(stage)
-
-
 def test_it_prunes_at_a_full_redis(redis: Redis) -> None:
     """What is taken out frees memory; only the notes have to wait for none."""
     stage = scene(redis)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from audit import audit
 from ghostless.jobs.errors import CorruptRecord
+from ghostless.jobs.keys import LISTED_SINCE
 from ghostless.jobs.upkeep import Upkeep
 from ghostless.lua import LISTED_FROM
 from ghostless.statemachine import FINAL, RUNNING, STORED, WAITING_FOR_TIME, State
@@ -30,6 +31,13 @@ from scripts.test_full_redis import full
 Damage = Callable[[Scene], object]
 
 
+def know_all_listed(stage: Scene) -> None:
+    """Let the watchdogs' audit have found each task in its listing, so that whoever lacks its entry has lost it."""
+    while not stage.redis.hexists(stage.keys.limits, LISTED_SINCE):
+        Upkeep(stage.store).patrol(BY_WATCHDOG)
+        stage.redis.hdel(stage.keys.patrol, "at")
+
+
 def demanded(stage: Scene, state: State) -> dict[str, Damage]:
     """Return how to lose each single entry that a state demands, by a name."""
     redis, keys = stage.redis, stage.keys
@@ -37,6 +45,9 @@ def demanded(stage: Scene, state: State) -> dict[str, Damage]:
         "state": lambda s: redis.zrem(keys.state(state), ID),
         "owned": lambda s: redis.zrem(keys.owned(OWNER), ID),
         "score of owned": lambda s: redis.zadd(keys.owned(OWNER), {ID: 5}),
+        "listed": lambda s: (know_all_listed(s), redis.zrem(keys.listed(PLACE), ID)),
+        "score of listed": lambda s: (know_all_listed(s), redis.zadd(keys.listed(PLACE), {ID: 5})),
+        "listed_places": lambda s: (know_all_listed(s), redis.srem(keys.listed_places, PLACE)),
     }
     if state is State.PENDING:
         losses["pending"] = lambda s: redis.zrem(keys.pending(QUEUE), ID)
@@ -58,6 +69,7 @@ def demanded(stage: Scene, state: State) -> dict[str, Damage]:
         losses["dependents"] = lambda s: redis.zrem(keys.dependents(DEPENDENCY), ID)
         losses["dependents of no task"] = lambda s: redis.hdel(keys.task(DEPENDENCY), "dependents")
         losses["score"] = lambda s: redis.zadd(keys.dependents(DEPENDENCY), {ID: 5})
+        losses["unmet"] = lambda s: redis.delete(keys.unmet(ID))
     elif state in FINAL:
         losses["retention"] = lambda s: redis.zrem(keys.retention, ID)
     return losses

@@ -158,6 +158,36 @@ def test_a_glance_costs_a_few_commands(redis: Redis, monkeypatch: pytest.MonkeyP
     assert sum(calls.values()) < 5 * len(ids) + 30 * steps
 
 
+def test_a_glance_at_who_waits_costs_little_more(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a BLOCKED task what it waits for is looked at too: one command for each, and one for what many wait for."""
+    stage = scene(redis)
+    stage.store.submit_many([submission(f"d{number}", delay=1_000_000) for number in range(3)])
+    ids = [f"t{number}" for number in range(90)]
+    stage.store.submit_many([submission(task_id, depends_on=("d0", "d1", "d2")) for task_id in ids])
+    monkeypatch.setattr(upkeep, "KEYS_A_TURN", 1e-6)
+    redis.config_resetstat()
+    steps = go_round(stage)
+    calls = {name: row["calls"] for name, row in redis.info("commandstats").items()}
+    assert (3 + 3) * len(ids) <= calls["cmdstat_zscore"] <= (3 + 3) * len(ids) + 12
+    assert sum(calls.values()) < 10 * len(ids) + 50 * steps
+
+
+def test_the_dependencies_of_a_step_are_bounded(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task with a hundred counts as such, also for a glance: the next step goes on with the same page."""
+    monkeypatch.setattr(upkeep, "KEYS_A_TURN", 1e-6)
+    stage = scene(redis)
+    names = [f"d{number}" for number in range(100)]
+    stage.store.submit_many([submission(name, delay=1_000_000) for name in names])
+    stage.store.submit_many([submission(f"t{number}", depends_on=tuple(names)) for number in range(20)])
+    done = stage.redis.hget(stage.keys.patrol, "round")
+    while stage.redis.hget(stage.keys.patrol, "round") in (done, "0"):
+        redis.hdel(stage.keys.patrol, "at")
+        redis.config_resetstat()
+        Upkeep(stage.store).patrol(BY_WATCHDOG)
+        stats = redis.info("commandstats")
+        assert stats["cmdstat_zscore"]["calls"] <= 900 * stats["cmdstat_evalsha"]["calls"]
+
+
 @pytest.mark.parametrize("state", [State.PENDING, State.SUCCESS])
 def test_a_step_is_bounded(redis: Redis, state: State) -> None:
     """It looks closely at some tens of tasks, and the next step goes on with the same page."""

@@ -126,6 +126,8 @@ FLOORS = {
             "jobs.callbacks",
             "jobs.deliverer",
             "jobs.doctor",
+            "jobs.shapes",
+            "jobs.overview",
         ),
         "jobs",  # the face that users import; nothing of ours does
     ),

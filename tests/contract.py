@@ -61,7 +61,8 @@ class Contract:
         return self.document["components"]["responses"][name] if name else told
 
     def _wrong(self, answer: Response, schema: dict[str, Any]) -> list[str]:
-        return self.wrong(answer.get_json(force=True), schema)
+        ends = [] if answer.get_data().endswith(b"\n") else ["the last line has no end"]  # a terminal goes on in it
+        return ends + self.wrong(answer.get_json(force=True), schema)
 
     def wrong(self, value: object, schema: dict[str, Any]) -> list[str]:
         """Return everything in which a value does not fit a schema of the document."""

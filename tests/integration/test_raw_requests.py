@@ -38,7 +38,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(redis_server: RedisServer, log: Path) -> Iterator[Served]:
     """One server, with less patience for bodies than usual."""
-    with gunicorn(redis_server.url, constants={"patience.BODY_TIME": 1.0}, log=log) as served:
+    with gunicorn(redis_server.url, constants={"patience.BODY_TIME": 1.0}, log=log, watchdog=False) as served:
         yield served
 
 

@@ -367,7 +367,7 @@ def test_a_submit_is_for_ones_own_owner(app: Flask, client: Client, ann: dict[st
         assert "ann" == client.get(task_id).owner
 
 
-@pytest.mark.usefixtures("foreign")
+@pytest.mark.usefixtures("app", "foreign")
 @pytest.mark.parametrize(
     ("path", "body", "status", "kind"),
     [

@@ -36,8 +36,8 @@ class Member:
     pid: int | None
     heartbeat_at: int | None
     started_at: int | None
-    done: int
-    failed: int
+    done: int | None
+    failed: int | None
     version: str  # of rq
     silent_for: int | None = None  # ms, once that is longer than the worker's lease
     record: WorkerRecord | None = None  # None for workers of rq's own
@@ -80,8 +80,8 @@ class Member:
             pid=None,
             heartbeat_at=told.beat_at,
             started_at=told.since,
-            done=0,
-            failed=0,
+            done=None,
+            failed=None,
             version="",
             silent_for=silent_for,
             record=record,

@@ -331,11 +331,12 @@ _BY_ID = (
     "task", *VALUES, "heartbeat", "tombstone", "leftover", "state", "owned", "listed",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
     "rq_executions", "rq_commands", "bulk", "bulk_ids", "deliveries", "due_deliveries",
+    "http_worker",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "settling", "retention", "leftovers", "types", "queues", "limits", "ledger",
     "quarantine", "watchdog", "blocked_cursor", "patrol", "prune", "epoch", "live", "bulks", "bulks_running",
-    "listed_places",
+    "listed_places", "http_workers",
 )  # fmt: skip
 
 

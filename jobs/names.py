@@ -6,8 +6,8 @@ from typing import Final
 ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What a task's id may be; rq's rule too."""
 
-NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""What a queue, a task type or a worker may be called."""
+NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+"""What a queue, a task type or a worker may be called. Clients take `.` and `..` in a path for folders."""
 
 OWNER_LIMIT: Final = 64
 """Most bytes of an owner's name, which is any printable text."""

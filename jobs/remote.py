@@ -8,16 +8,15 @@ they stand in a place of their own.
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
-from redis.client import Pipeline
 
 from .errors import GhostlessError, StaleAttempt, TypeNotPublished, WorkerNameTaken
 from .messages import Held
-from .scripts import milliseconds, translated
+from .scripts import Call
 from .store import Store
 
 log = logging.getLogger("ghostless")
@@ -58,10 +57,6 @@ class RemoteRecord:
         """Return its wishes that still hold."""
         return {queue: wish for queue, wish in self.wishes.items() if now <= wish.until}
 
-    def to_json(self) -> str:
-        """Return the text that is kept in Redis."""
-        return _JSON.dump_json(self).decode()
-
     @classmethod
     def from_json(cls, text: str | None) -> "RemoteRecord | None":
         """Read what any version wrote; None when there is nothing, or nothing that can be understood."""
@@ -73,8 +68,6 @@ class RemoteRecord:
 
 _JSON = TypeAdapter(RemoteRecord)
 
-Change = Callable[[RemoteRecord, int], RemoteRecord]
-
 
 class RemoteWorkers:
     """Notes workers over HTTP, each at most once a beat. Safe to use from several threads.
@@ -83,7 +76,7 @@ class RemoteWorkers:
     """
 
     def __init__(self, store: Store) -> None:
-        self._redis, self._keys = store.redis, store.keys
+        self._scripts, self._keys = store.scripts, store.keys
         self._beat, self._lease = store.settings.beat, round(1000 * store.settings.lease)
         self._told: dict[tuple[str, str], tuple[float, float]] = {}  # when it was noted, and until when that holds
 
@@ -94,17 +87,11 @@ class RemoteWorkers:
         Redis does not know: it may have been emptied, and only this worker can publish them again.
         """
         lasts = round(1000 * seconds) + self._lease
-
-        def claimed(there: RemoteRecord, now: int) -> RemoteRecord:
-            wishes = there.listening(now) | {queue: Wish(now + lasts, types)}
-            return replace(there, beat_at=now, is_busy=False, wishes=wishes)
-
         if self._is_due(worker, queue, seconds, lasts / 1000):
-            try:
-                self._note(worker, claimed, types)
-            except (WorkerNameTaken, TypeNotPublished):
+            word, *unpublished = self._send(worker, self._note(worker, queue, lasts, types))
+            if word in ("taken", "unpublished"):
                 self.forget(worker, queue)  # so that its next claim is refused too
-                raise
+                raise TypeNotPublished(unpublished) if unpublished else WorkerNameTaken(worker)
 
     def forget(self, worker: str, queue: str) -> None:
         """Forget that a claim was noted: what is in Redis may be gone."""
@@ -112,13 +99,16 @@ class RemoteWorkers:
 
     def beats(self, worker: str) -> None:
         """Note that a worker is at work; one whose claims are not known stays unknown until its next claim."""
+        for note in self.notes_of_beat(worker):
+            self._send(worker, note)
 
-        def beat(there: RemoteRecord, now: int) -> RemoteRecord:
-            wishes = {queue: replace(wish, until=now + self._lease) for queue, wish in there.listening(now).items()}
-            return replace(there, beat_at=now, is_busy=True, wishes=wishes or there.wishes)
+    def notes_of_beat(self, worker: str) -> list[Call]:
+        """Return the call that notes that a worker is at work, for who sends more than that; none while one holds."""
+        return [self._note(worker, "", self._lease)] if self._is_due(worker, "", 0, self._lease / 1000) else []
 
-        if self._is_due(worker, "", 0, self._lease / 1000):
-            self._note(worker, beat)
+    def could_not_note(self, worker: str, error: GhostlessError) -> None:
+        """Log that a worker was not noted."""
+        log.warning("the worker %s is not listed for now: %s", worker, error)
 
     def wrote_late(self, worker: str, held: Held) -> None:
         """Log that a worker writes for an attempt that no longer holds its task; each pair once a beat at most."""
@@ -135,50 +125,13 @@ class RemoteWorkers:
         self._told[worker, queue] = (now, now + lasts)
         return True
 
-    def _note(self, worker: str, change: Change, types: Sequence[str] = ()) -> None:
-        """Note a worker, a new one only when it claims tasks of some types."""
+    def _note(self, worker: str, queue: str, lasts: int, types: Sequence[str] = ()) -> Call:
+        arguments = (queue, lasts, KNOWN_LEASES * self._lease, 1000 * INDEX_KEPT_FOR, *types)
+        return "note_worker", [self._keys.http_worker(worker)], arguments
 
-        name = self._keys.http_worker(worker)
+    def _send(self, worker: str, note: Call) -> list[str]:
         try:
-            with translated():
-                now = self._look(worker, types)
-
-                def noted(pipeline: Pipeline) -> None:
-                    there = RemoteRecord.from_json(cast("str | None", pipeline.get(name)))
-                    pipeline.multi()
-                    if there or types:
-                        self._write(pipeline, worker, change(there or RemoteRecord(now, now), now), now)
-
-                # One record of all its claims: done anew when another process, or thread, notes the worker meanwhile.
-                self._redis.transaction(noted, name)
-        except (WorkerNameTaken, TypeNotPublished):
-            raise
+            return self._scripts.call(*note)
         except GhostlessError as error:
-            log.warning("the worker %s is not listed for now: %s", worker, error)
-
-    def _look(self, worker: str, types: Sequence[str]) -> int:
-        """Return the time in ms. Raises WorkerNameTaken and TypeNotPublished for a claim that may not be."""
-        with self._redis.pipeline(transaction=False) as pipeline:
-            pipeline.time()
-            if types:
-                pipeline.hmget(self._keys.rq_worker(worker), "birth", "death")
-                pipeline.hmget(self._keys.types, types)
-            time, *found = pipeline.execute()
-        if found:
-            _check(worker, types, *found)
-        return milliseconds(time)
-
-    def _write(self, pipeline: Pipeline, worker: str, record: RemoteRecord, now: int) -> None:
-        forget_at = record.until + KNOWN_LEASES * self._lease
-        pipeline.zremrangebyscore(self._keys.http_workers, 0, now)
-        pipeline.zadd(self._keys.http_workers, {worker: forget_at})
-        pipeline.expire(self._keys.http_workers, INDEX_KEPT_FOR)
-        pipeline.set(self._keys.http_worker(worker), record.to_json(), px=max(1, forget_at - now))
-
-
-def _check(worker: str, types: Sequence[str], life: Sequence[str | None], published: Sequence[str | None]) -> None:
-    birth, death = life
-    if birth and not death:
-        raise WorkerNameTaken(worker)
-    if unknown := [name for name, kind in zip(types, published, strict=True) if kind is None]:
-        raise TypeNotPublished(unknown)
+            self.could_not_note(worker, error)
+            return ["unknown"]

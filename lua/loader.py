@@ -50,7 +50,7 @@ VERBS = (
     "cancel", "pause", "resume", "retry", "begin_bulk", "work_bulk", "stop_bulk",
     "put_back", "unpark", "release", "sweep", "lose", "requeue",
     "settle", "recheck", "purge", "repair", "patrol", "prune", "unnamed", "recount", "subscribe", "listen", "dismiss",
-    "dispatch", "revise",
+    "dispatch", "revise", "note_worker",
 )  # fmt: skip
 """The scripts, in the order of a task's life."""
 

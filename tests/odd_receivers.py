@@ -15,9 +15,9 @@ Act = Callable[[socket.socket], None]
 
 
 @contextmanager
-def acting(act: Act) -> Iterator[int]:
+def acting(act: Act, host: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
     """Do something with each connection, in a thread of its own; yield the port."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_server((host, port)) as server:
         thread = threading.Thread(target=_accept, args=(server, act), daemon=True)
         thread.start()
         yield server.getsockname()[1]

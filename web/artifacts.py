@@ -6,6 +6,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify, send_from_directory
 from flask.typing import ResponseReturnValue
+from werkzeug.exceptions import NotFound, RequestedRangeNotSatisfiable
 
 from ..jobs.model import Task
 from ..jobs.names import FILE_NAME, FILE_NAME_LIMIT
@@ -14,7 +15,7 @@ from .access import Scope
 from .confinement import task_seen
 from .desk import Desk, desk
 from .kinds import Kind
-from .operations import Reply, operation
+from .operations import UNCHANGED, Reply, operation
 from .problems import Refusal
 from .views import ArtifactList
 
@@ -54,15 +55,32 @@ def artifacts(given_id: str) -> ResponseReturnValue:
 
 
 @routes.get("/<file_name>")
-@operation(Scope.READ, answers={200: Reply("application/octet-stream", (), "The file, or a picture.")})
+@operation(
+    Scope.READ, headers=("If-None-Match", "Range"), problems=(416,),
+    answers={
+        200: Reply("*/*", ("ETag",), "The file: pictures as `image/…`, everything else as `application/octet-stream`."),
+        206: Reply("*/*", ("ETag", "Content-Range"), "The part that `Range` asks for."),
+        304: UNCHANGED,
+    },
+)  # fmt: skip
 def artifact(given_id: str, file_name: str) -> ResponseReturnValue:
     """Return the bytes of one artifact: pictures to be shown, everything else to be saved."""
     task = _task(given_id)
     folder = _folder(task)
-    path = folder / file_name
-    if not (_is_own(folder) and _is_name(file_name) and _is_shown(path, task)):
-        raise Refusal(Kind.ARTIFACT_NOT_FOUND, f"{file_name[:100]!r} is not among what the task kept")
-    return _guarded(send_from_directory(folder, file_name, mimetype=_kind(path), as_attachment=not _is_picture(path)))
+    try:
+        if _is_own(folder) and _is_name(file_name) and _is_shown(folder / file_name, task):
+            return _guarded(_sent(folder / file_name))
+    except (FileNotFoundError, NotFound):
+        pass  # it was removed meanwhile
+    raise Refusal(Kind.ARTIFACT_NOT_FOUND, f"{file_name[:100]!r} is not among what the task kept")
+
+
+def _sent(path: Path) -> Response:
+    try:
+        kept = not _is_picture(path)
+        return send_from_directory(path.parent, path.name, mimetype=_kind(path), as_attachment=kept)
+    except RequestedRangeNotSatisfiable as error:
+        raise Refusal(Kind.RANGE_NOT_SATISFIABLE, f"Range: the file has {error.length} bytes") from error
 
 
 def _task(given_id: str) -> Task:

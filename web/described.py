@@ -68,6 +68,7 @@ REQUEST_HEADERS: Mapping[str, tuple[Schema, str]] = {
     ),
     "If-None-Match": (_TEXT, "The ETag of what the client has: 304 while that is still so."),
     "Prefer": (_TEXT, "`wait=N` holds the answer for N seconds, until there is something new."),
+    "Range": (_TEXT, "`bytes=FROM-TO`: a part of the file; the first byte is 0."),
     "Last-Event-ID": (_TEXT, "The id of the last event that the client saw: the stream goes on behind it."),
 }
 
@@ -76,6 +77,7 @@ ANSWER_HEADERS: Mapping[str, tuple[Schema, str]] = {
     "Location": ({"type": "string", "format": "uri-reference"}, "Where the task is found."),
     "Retry-After": (_SECONDS, "Seconds after which it makes sense to ask again."),
     "Preference-Applied": (_TEXT, "`wait=N`: for how many seconds the answer was held at most."),
+    "Content-Range": (_TEXT, "Which bytes these are, and of how many."),
     "Link": (_TEXT, 'The address of the next page, with `rel="next"`.'),
 }
 
@@ -89,6 +91,7 @@ PROBLEMS: Mapping[int, str] = {
     410: "The task's retention ended, and it was purged.",
     413: "The body, or a value in it, is too large.",
     415: "The body is not `application/json`.",
+    416: "The file has no such part.",
     421: "The server is not served under this name.",
     422: "The request is not acceptable; `errors` names each fault.",
     429: "Too many at a time.",

@@ -22,6 +22,9 @@ from .watch import Subject, Watch, places_of
 SILENCE = 90.0
 """Seconds after which a thread counts as dead; with all time-outs and retries against a mute Redis it takes 45."""
 
+DRAIN_SPREAD = 0.8
+"""Share of a drain over which the ends are spread; in the rest the stop is noticed, and the last clients are told."""
+
 DRAIN_PAUSE = 0.1
 """Seconds between the ends of two subscriptions at most, so that few of them do not make a stop long."""
 
@@ -178,12 +181,12 @@ class Hub:
     def drain(self, seconds: float) -> None:
         """Close, but end one subscription after the other, so that not all clients come back at once.
 
-        Who comes meanwhile is refused. Returns when all is closed, after so many seconds at most.
+        Who comes meanwhile is refused. Returns when all is closed: so early that in as many seconds the last are told.
         """
         with self._lock:
             self._draining = True
             waiting = list(self._all())
-        pause = min(DRAIN_PAUSE, seconds / max(1, len(waiting)))
+        pause = min(DRAIN_PAUSE, DRAIN_SPREAD * seconds / max(1, len(waiting)))
         began = time.monotonic()
         for number, subscription in enumerate(waiting, 1):
             subscription.close()

@@ -29,6 +29,7 @@ class Kind(Enum):
     TYPE_NOT_FOUND = "type-not-found", 404, "No such type"
     OWNER_NOT_FOUND = "owner-not-found", 404, "No such owner"
     ARTIFACT_NOT_FOUND = "artifact-not-found", 404, "No such artifact"
+    RANGE_NOT_SATISFIABLE = "range-not-satisfiable", 416, "The file has no such part"
     DELIVERY_NOT_FOUND = "delivery-not-found", 404, "No such delivery"
     BULK_ACTION_NOT_FOUND = "bulk-action-not-found", 404, "No such bulk action"
     TASK_CONFLICT = "task-conflict", 409, "The id or the key belongs to another task"

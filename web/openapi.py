@@ -34,7 +34,7 @@ _UNDESCRIBED = frozenset({"HEAD", "OPTIONS"})
 @declared(None, headers=("If-None-Match",), answers={200: Reply(JSON, ("ETag",), "This document."), 304: UNCHANGED})
 def openapi() -> ResponseReturnValue:
     """Return this description."""
-    answer = Response(json.dumps(described_once(current_app)), content_type=JSON)
+    answer = Response(f"{json.dumps(described_once(current_app))}\n", content_type=JSON)
     answer.add_etag()
     answer.headers["Cache-Control"] = "no-cache"
     return answer.make_conditional(request)

@@ -176,12 +176,14 @@ class WorkerView(View):
     pid: int | None
     heartbeat_at: int | None
     started_at: int | None
-    done: Annotated[Number, Field(description="jobs and tasks that it finished")]
-    failed: Number
+    done: Annotated[Number | None, Field(description="jobs and tasks that it finished; null for one over HTTP")]
+    failed: Annotated[Number | None, Field(description="null for one over HTTP")]
     version: Annotated[str, Field(description="of rq")]
     silent_for: Annotated[int | None, Field(description="ms, once that is longer than its lease")]
     record: Annotated[RecordView | None, Field(description="null for workers of rq's own")]
-    over_http: Annotated[bool, Field(description="it has no connection to Redis: host, pid, counts are not known")]
+    over_http: Annotated[
+        bool, Field(description="it has no connection to Redis: host, pid, counts and version are not known")
+    ]
     types_by_queue: Annotated[dict[str, list[str]], Field(description="what it serves, if it works over HTTP")]
 
 

@@ -36,7 +36,8 @@ def task(given_id: str) -> ResponseReturnValue:
     try:
         return page("task.html", task_id=task_id(given_id))
     except Refusal as refusal:
-        return page("missing.html", what=given_id[:100]), refusal.kind.status
+        shown = repr(given_id[:100])[1:-1]  # with what cannot be printed escaped
+        return page("missing.html", what=shown), refusal.kind.status
 
 
 @routes.get("/login")

@@ -160,7 +160,7 @@ def document(label: str, status: int, title: str, detail: str) -> dict[str, Any]
 
 def _answer(label: str, status: int, title: str, detail: str, members: Members | None = None) -> Response:
     told = document(label, status, title, detail) | dict(members or {})
-    response = Response(json.dumps(told), status, content_type=PROBLEM)
+    response = Response(f"{json.dumps(told)}\n", status, content_type=PROBLEM)
     if status in (429, 503):
         response.headers["Retry-After"] = str(RETRY_AFTER)
     if status == 401:

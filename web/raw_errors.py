@@ -34,7 +34,7 @@ def as_problem(page: bytes) -> bytes:
     """Return the answer with the status of another one, without its words: they quote what the client sent."""
     _, status, reason = page.partition(b"\r\n")[0].decode("latin-1").split(" ", 2)
     detail = "The request is not readable, or over a limit; see the limits in docs/api.md."
-    body = json.dumps(document(f"http-{status}", int(status), reason, detail))
+    body = json.dumps(document(f"http-{status}", int(status), reason, detail)) + "\n"
     headers = {**HEADERS, "Connection": "close", "Content-Type": PROBLEM, "Content-Length": str(len(body))}
     head = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*head, "", body]).encode("latin-1")

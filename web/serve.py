@@ -33,7 +33,7 @@ GRACE = 30
 """Seconds that a stopping worker lets plain requests run on."""
 
 DRAIN = 20.0
-"""Seconds within which a stopping worker ends its streams, one after the other; no longer than a lease."""
+"""Seconds after the signal within which a stopping worker has ended its streams, one by one; at most a lease."""
 
 NEW_OBJECTS = 5_000
 """New objects after which Python looks for garbage among them; by default 700."""

@@ -178,8 +178,7 @@ def heartbeats(body: BeatsBody) -> ResponseReturnValue:
     """
     here = desk()
     attempts = [beat.held(beat.id) for beat in body.tasks]
-    answers = heartbeat_many(here.work, attempts)
-    here.workers.beats(body.worker)
+    answers = heartbeat_many(here.work, here.workers, body.worker, attempts)
     for held, answer in zip(attempts, answers, strict=True):
         if isinstance(answer, Answer) and answer.word == "stale":
             here.workers.wrote_late(body.worker, held)

@@ -367,6 +367,30 @@ def test_a_submit_is_for_ones_own_owner(app: Flask, client: Client, ann: dict[st
         assert "ann" == client.get(task_id).owner
 
 
+@pytest.mark.usefixtures("app", "foreign")
+@pytest.mark.parametrize(
+    ("path", "body", "status", "kind"),
+    [
+        ("/api/tasks", {"type": "work", "owner": "OWNER"}, 403, "bound-token"),
+        ("/api/tasks/bulk/cancel", {"filter": {"owner": "OWNER"}}, 422, "invalid-bulk-action"),
+        ("/api/tasks/bulk/cancel", {"filter": {"owner": "OWNER"}, "dry_run": True}, 422, "invalid-bulk-action"),
+        ("/api/queues/work/pause", {}, 403, "bound-token"),
+        ("/api/queues/OWNER/pause", {}, 403, "bound-token"),
+    ],
+)
+def test_what_is_no_404_tells_nothing_either(
+    app: Flask, ann: dict[str, str], path: str, body: dict[str, Any], status: int, kind: str
+) -> None:
+    """It is answered word for word alike, whether the owner or the queue has tasks or not (docs/security.md)."""
+    answers = []
+    for owner in ("bob", "nobody"):
+        sent = json.loads(json.dumps(body).replace("OWNER", owner))
+        answer = app.test_client().post(path.replace("OWNER", owner), json=sent, headers=ann)
+        assert f"urn:ghostless:{kind}" == told(answer, status)["type"]
+        answers.append(answer.data)
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("params", [{"n": 7}, {"n": 8}])
 def test_an_id_that_another_owner_has_tells_nothing_of_his_task(
     app: Flask, ann: dict[str, str], foreign: str, params: dict[str, Any]

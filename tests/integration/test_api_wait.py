@@ -2,16 +2,19 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 import requests
+from ghostless.app import create_app
 from ghostless.jobs.client import Client
+from ghostless.jobs.settings import Settings
 from ghostless.web.hub import Hub
 from ghostless.web.limits import AT_ONCE
 from redis import Redis
-from web_tools import Hand, Served, repeating, submitted, until
+from redis_server import RedisServer
+from web_tools import Hand, Served, in_process, publish, repeating, submitted, until
 
 
 @pytest.fixture
@@ -156,3 +159,41 @@ def test_more_waiters_than_the_server_takes_are_told_to_come_back(served: Served
     hub.limit = 0
     answer = poll(served, submitted(client), "?wait=60")
     assert (503, "2") == (answer.status_code, answer.headers["Retry-After"])
+
+
+def test_a_restart_of_redis_loses_no_change(own_server: Callable[..., RedisServer], pool: ThreadPoolExecutor) -> None:
+    """Who waits waits on, or is told to come back (503); with the version that he has he hears of the change."""
+    server = own_server(durable=True)
+    client = Client(Settings(redis_url=server.url))
+    publish(client.store)
+    task_id = submitted(client)
+    with in_process(create_app(client=Client(client.settings))) as served:
+        assert served.app
+        hub = served.app.extensions["ghostless"].hub
+        etag = poll(served, task_id).headers["ETag"]
+        answers = [pool.submit(poll, served, task_id, "?wait=60", If_None_Match=etag) for _ in range(5)]
+        until(lambda: hub.subscribers == len(answers))
+        server.restart()
+        Hand(client.store).start()
+
+        def told(first: Future[requests.Response]) -> str:
+            answer = first.result()
+            while answer.status_code == 503:
+                assert answer.headers["Retry-After"]
+                time.sleep(0.1)
+                answer = poll(served, task_id, "?wait=60", If_None_Match=etag)
+            return answer.json()["state"]
+
+        assert ["PROCESSING"] * 5 == [told(answer) for answer in answers]
+    client.store.redis.close()
+
+
+def test_who_waits_for_what_redis_forgot_is_told(
+    served: Served, hub: Hub, pool: ThreadPoolExecutor, redis: Redis, client: Client
+) -> None:
+    """404 as soon as the server notices, and not at the end of the wait."""
+    answer = waiting(served, hub, pool, redis, submitted(client), "?wait=60")
+    started = time.monotonic()
+    redis.flushall()
+    assert 404 == answer.result().status_code
+    assert time.monotonic() - started < 30

@@ -10,7 +10,6 @@ import pytest
 from audit import audit
 from flask.testing import FlaskClient
 from ghostless.jobs.client import Client
-from ghostless.jobs.store import Store
 from ghostless.statemachine import State
 from redis import Redis
 from web_tools import Hand, submitted
@@ -312,22 +311,6 @@ def test_each_beat_of_a_batch_has_its_own_answer(
         ("missing", None, "stop"),
     ] == [(one["outcome"], one["state"], one["action"]) for one in (answer.json or {})["tasks"]]  # fmt: skip
     assert all(redis.pttl(keys.heartbeat(task["id"])) > 5000 for task in tasks[:3])
-
-
-def test_five_hundred_beats_are_one_round_trip(
-    far: HttpHand, redis: Redis, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Counted where the connection sends; one more is refused."""
-    task = {"id": "t", "attempt": 1, "token": TOKEN}
-    assert 200 == far.web.post("/api/heartbeats", json=beats([task])).status_code  # connected, and its name noted
-    kind, sent = redis.connection_pool.connection_class, list[object]()
-    send = kind.send_packed_command
-    monkeypatch.setattr(
-        kind, "send_packed_command", lambda self, *args, **named: (sent.append(args), send(self, *args, **named))[1]
-    )
-    assert 500 == len((far.web.post("/api/heartbeats", json=beats([task] * 500)).json or {})["tasks"])
-    assert 1 == len(sent)
-    assert 422 == far.web.post("/api/heartbeats", json=beats([task] * 501)).status_code
 
 
 # Types

@@ -16,11 +16,12 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.jobs.watchdog import Watchdog
-from ghostless.statemachine import State
+from ghostless.statemachine import Event, State
 from ghostless.web.access import Caller, Scope
+from helpers import eventually
 from redis import Redis
 from scripts.snapshot import difference, snapshot
-from web_tools import publish
+from web_tools import Hand, publish
 
 
 @contextmanager
@@ -104,6 +105,71 @@ def test_a_dry_run_tells_and_changes_nothing(web: FlaskClient, client: Client, r
     assert (200, set(ids)) == (answer.status_code, set(told.pop("sample")))
     assert {"matched": 3, "complete": True, "by_state": {"PENDING": 3}, "dry_run": True} == told
     assert {} == difference(before, snapshot(redis))
+
+
+def in_each_state(client: Client, hand: Hand, task_type: str) -> dict[State, str]:
+    """Return a task of a type in each state that tasks rest in, and a running one."""
+    queue = f"of-{task_type}"
+
+    def submitted(**wishes: Any) -> str:
+        return client.submit(task_type, queue=queue, **wishes).task_id
+
+    ids = {}
+    for event, state in ((Event.COMPLETE, State.SUCCESS), (Event.FAIL, State.FAILED)):
+        ids[state] = submitted(max_retries=0)
+        hand.run(queue, event)
+    ids[State.PROCESSING] = submitted()
+    hand.start(queue)
+    ids[State.PENDING] = submitted()
+    ids[State.SCHEDULED] = submitted(delay=3600)
+    ids[State.BLOCKED] = submitted(depends_on=[client.submit("third").task_id])
+    ids[State.PAUSED] = submitted()
+    client.pause(ids[State.PAUSED])
+    ids[State.CANCELLED] = submitted()
+    client.cancel(ids[State.CANCELLED])
+    return ids
+
+
+EFFECTS: dict[str, dict[State, State]] = {
+    "cancel": {
+        **dict.fromkeys((State.PENDING, State.SCHEDULED, State.BLOCKED, State.PAUSED), State.CANCELLED),
+        State.PROCESSING: State.CANCELLING,
+    },
+    "pause": {State.PENDING: State.PAUSED, State.PROCESSING: State.PAUSING},
+    "resume": {State.PAUSED: State.PENDING},
+    "retry": {State.FAILED: State.PENDING},
+}
+"""What becomes of a task by a bulk action; it stays where it is in every other state."""
+
+
+@pytest.mark.parametrize("action", EFFECTS)
+def test_what_becomes_of_the_tasks(web: FlaskClient, client: Client, redis: Redis, hand: Hand, action: str) -> None:
+    """Those that the filter finds and the action fits are moved, each is counted, and all others are as they were."""
+    publish(client.store, "work", "other", "third")
+    ids, others = in_each_state(client, hand, "work"), in_each_state(client, hand, "other")
+    effects = EFFECTS[action]
+    before = snapshot(redis)
+    counted = web.post(f"/api/tasks/bulk/{action}", json={"filter": {"type": "work"}, "dry_run": True}).json
+    assert {} == difference(before, snapshot(redis))
+    assert dict.fromkeys(effects, 1) == {state: counted["by_state"].get(state) for state in effects}
+    begun = web.post(f"/api/tasks/bulk/{action}", json={"filter": {"type": "work"}, "message": "since"})
+    place, wanted = begun.headers["Location"], {state: effects.get(state, state) for state in ids}
+
+    def are_moved() -> None:
+        swept(client)  # a retry is due at once, and released by a later sweep
+        assert wanted == {state: client.get(task_id).state for state, task_id in ids.items()}
+
+    eventually(are_moved)
+    told = web.get(place).json
+    assert ("done", len(effects), 0) == (told["state"], told["counts"]["moved"], told["counts"]["damaged"])
+    for state in effects:
+        messages = [entry.message for entry in client.history(ids[state])]
+        assert 1 == messages.count(f"bulk action {told['id']}: since")
+    for state, task_id in others.items():
+        assert state == client.get(task_id).state
+    after = {name: kept for name, kept in snapshot(redis).items() if name.endswith(tuple(others.values()))}
+    assert after == {name: before[name] for name in after}
+    assert [] == audit(redis, client.store.keys, [*ids.values(), *others.values()])
 
 
 def test_one_that_runs_can_be_ended(web: FlaskClient, client: Client) -> None:

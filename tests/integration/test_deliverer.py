@@ -4,13 +4,17 @@ import hashlib
 import hmac
 import json
 import logging
+import socket
 import threading
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import ip_network
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from audit import audit
@@ -65,16 +69,23 @@ Run = Callable[..., None]
 
 
 @pytest.fixture
-def run(client: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def run(client: Client) -> Iterator[Run]:
     """Deliver until something holds."""
-    monkeypatch.setattr(deliverer, "LOOK", 0.05)
+    with delivering(client) as run_until:
+        yield run_until
+
+
+@contextmanager
+def delivering(client: Client) -> Iterator[Run]:
+    """Let a deliverer be there; it runs until something holds."""
     stop = threading.Event()
-    delivering = Deliverer(client, Poster(client.settings.callback_networks), stop)
-    with ThreadPoolExecutor(deliverer.PLACES) as pool:
+    one = Deliverer(client, Poster(client.settings.callback_networks), stop)
+    with ThreadPoolExecutor(deliverer.PLACES) as pool, pytest.MonkeyPatch.context() as patches:
+        patches.setattr(deliverer, "LOOK", 0.05)
 
         def run_until(check: Callable[[], object]) -> None:
             def step() -> None:
-                delivering.step(pool)
+                one.step(pool)
                 assert check()
 
             eventually(step)
@@ -228,6 +239,86 @@ def test_what_is_not_reached_is_noted_and_tried_again(
     [listed] = client.deliveries_of(ID)
     assert ("waiting", 0) == (listed.delivery.state, listed.delivery.tries[0].status)
     assert told in listed.delivery.tries[0].error
+
+
+INSIDE = "127.0.0.2"
+"""An address beside the only one that is open to callbacks in the tests below, 127.0.0.1."""
+
+
+@pytest.fixture
+def confined(client: Client) -> Client:
+    """The core, where one address of the loopback is one's own, and all others are as private as any."""
+    settings = replace(client.settings, callback_networks=(ip_network("127.0.0.1/32"),))
+    return Client(settings, client.store.redis)
+
+
+def leading(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]:
+    """Let a name lead to these addresses, one answer after the other, the last one ever after; tell what was asked."""
+    real, left, asked = socket.getaddrinfo, list(answers), list[str]()
+
+    def looked_up(host: str, port: int, *rest: Any, **options: Any) -> Any:
+        if not host.endswith(".example"):
+            return real(host, port, *rest, **options)
+        asked.append(host)
+        found = left.pop(0) if left[1:] else left[0]
+        return [each for address in found for each in real(address, port, *rest, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    return asked
+
+
+@contextmanager
+def inside(port: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """Listen where no callback may go; yield the port, and what connections there were."""
+    came: list[str] = []
+    with acting(lambda _: came.append("connected"), INSIDE, port) as port:
+        yield port, came
+
+
+@pytest.mark.parametrize("addresses", [[INSIDE], ["127.0.0.1", INSIDE], [INSIDE, "127.0.0.1"]])
+def test_a_name_that_leads_inside_is_not_connected_to(
+    stage: Scene, confined: Client, monkeypatch: pytest.MonkeyPatch, addresses: list[str]
+) -> None:
+    """Not to any of its addresses; the delivery says that no callback may go there, and not where that is."""
+    leading(monkeypatch, addresses)
+    with inside() as (port, came), delivering(confined) as run:
+        end(stage, confined, f"http://inside.example:{port}/")
+        run(lambda: last_try(confined))
+        assert [] == came
+    [only] = confined.deliveries_of(ID)[0].delivery.tries
+    assert (0, True) == (only.status, "no callback may go" in only.error)
+    assert "127.0" not in only.error
+
+
+def test_a_name_that_leads_elsewhere_after_the_check_gains_nothing(
+    stage: Scene, confined: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try looks it up once, and connects to what it checked; the next try checks what it leads to then."""
+    asked = leading(monkeypatch, ["127.0.0.1"], [INSIDE])
+    port = urlsplit(receiver.url).port or 0
+    receiver.answers = [500]
+    with inside(port) as (_, came), delivering(confined) as run:
+        end(stage, confined, f"http://turns.example:{port}/")
+        run(lambda: last_try(confined))
+        assert (["turns.example"], 1, []) == (asked, len(receiver.bodies), came)
+        make_due(stage)
+        run(lambda: len(confined.deliveries_of(ID)[0].delivery.tries) == 2)
+    assert (["turns.example"] * 2, 1, []) == (asked, len(receiver.bodies), came)
+    first, second = confined.deliveries_of(ID)[0].delivery.tries
+    assert (500, 0, True) == (first.status, second.status, "no callback may go" in second.error)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_leads_inside(stage: Scene, confined: Client, status: int) -> None:
+    """It is an answer like others, and where it leads is not asked."""
+    with inside() as (port, came), delivering(confined) as run:
+        answer = f"HTTP/1.1 {status} There\r\nLocation: http://{INSIDE}:{port}/\r\nContent-Length: 0\r\n\r\n"
+        with acting(answers(answer.encode())) as outside:
+            end(stage, confined, f"http://127.0.0.1:{outside}/")
+            run(lambda: last_try(confined))
+        assert [] == came
+    assert ["waiting"] == states(confined)
+    assert [status] == [each.status for each in confined.deliveries_of(ID)[0].delivery.tries]
 
 
 def test_a_receiver_that_hangs_holds_up_no_other(

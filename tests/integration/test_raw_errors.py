@@ -37,3 +37,4 @@ def test_what_is_no_request_is_answered_with_a_problem(web: Served, line: str, s
     assert "X-Content-Type-Options: nosniff" in head
     assert (status, f"urn:ghostless:http-{status}") == (json.loads(body)["status"], json.loads(body)["type"])
     assert "script" not in body
+    assert body.endswith("}\n")

@@ -1,25 +1,29 @@
 """What comes over a socket and is no proper request: slow, cut off, lying, smuggled, too much; to `serve` as it is."""
 
+import http.client
 import json
 import re
 import select
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import requests
+from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.store import Store
 from ghostless.jobs.tokens import Scope
 from ghostless.statemachine import Policy
+from odd_ids import TEXTS, in_paths
 from redis import Redis
 from redis_server import RedisServer
-from web_tools import Served, answers, everything, gunicorn, publish
+from scripts.snapshot import difference, snapshot
+from web_tools import Served, answers, everything, gunicorn, publish, submitted
 
 HOST = "Host: localhost\r\n"
 SUBMIT = f"POST /api/tasks HTTP/1.1\r\n{HOST}Content-Type: application/json\r\n"
@@ -34,7 +38,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(redis_server: RedisServer, log: Path) -> Iterator[Served]:
     """One server, with less patience for bodies than usual."""
-    with gunicorn(redis_server.url, constants={"patience.BODY_TIME": 1.0}, log=log) as served:
+    with gunicorn(redis_server.url, constants={"patience.BODY_TIME": 1.0}, log=log, watchdog=False) as served:
         yield served
 
 
@@ -208,6 +212,29 @@ def test_no_request_line_or_header_breaks_the_server(web: Served, request_text: 
     assert all(status in range(400, 506) and status != 500 for status in statuses(said)), said
     assert b"Traceback" not in said
     assert answers(urlsplit(web.url).port or 0)
+
+
+def test_no_odd_id_breaks_the_server_or_its_log(web: Served, client: Client, redis: Redis, log: Path) -> None:
+    """By each route, encoded; and as it is, in the line of a request: refused, and at most one line of the log."""
+    submitted(client, id="t")
+    before = snapshot(redis)
+    with closing(http.client.HTTPConnection(urlsplit(web.url).netloc, timeout=20)) as connection:
+        for asked in (asked for text in TEXTS.values() for asked in in_paths(create_app(client=client), text)):
+            body = None if asked.method in ("GET", "HEAD") else json.dumps(asked.body)
+            connection.request(asked.method, asked.target, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            assert answer.status in (404, 405), asked
+            assert all(value.isprintable() for _, value in answer.getheaders()), asked
+            answer.read()
+    for text in [text for text in TEXTS.values() if text.isascii() and not text.isalnum()] + [
+        "\xf0\x9f\x98\x80",
+        "\x80",
+    ]:
+        said = told(web, f"GET /api/tasks/{text} HTTP/1.1\r\n{HOST}\r\n")
+        assert all(status in (400, 404, 422) for status in statuses(said)), text
+        assert not re.search(rb"(?m)^evil|<script", said), text
+    assert {} == difference(before, snapshot(redis))
+    assert not re.search(r"(?m)^evil|[\x00-\x09\x0b-\x1f\x7f-\x9f]", log.read_text())
 
 
 @pytest.mark.parametrize(("params", "status"), [({"key": "SECRET"}, 202), ({"key": "SECRET", "n": "SECRET"}, 422)])

@@ -119,7 +119,7 @@ def test_the_grid_is_whole() -> None:
     tried = {carrier.verb for carriers in CARRIERS.values() for carrier in carriers}
     others = {
         *("purge", "put_back", "unpark", "settle", "recheck", "unnamed", "recount"),
-        *("subscribe", "listen", "dismiss", "dispatch", "revise"),
+        *("subscribe", "listen", "dismiss", "dispatch", "revise", "note_worker"),
         *("begin_bulk", "work_bulk", "stop_bulk"),
     }  # no event of the task
     assert set(loader.VERBS) == tried | others

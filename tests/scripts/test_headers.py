@@ -59,7 +59,7 @@ BATCH = {
     *("unpark", "release", "sweep", "requeue", "settle", "recheck", "purge"),
     *("repair", "patrol", "prune", "unnamed", "recount", "work_bulk"),
 }
-OF_LISTENERS = {"subscribe", "listen", "dismiss", "dispatch", "revise"}  # which change no task
+OF_NO_TASK = {"subscribe", "listen", "dismiss", "dispatch", "revise", "note_worker"}
 
 
 def header(part: str) -> str:
@@ -271,7 +271,7 @@ def observed(redis_server) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     return words, events
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in BATCH | OF_LISTENERS])
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in BATCH | OF_NO_TASK])
 def test_a_verb_answers_with_the_words_that_its_header_lists(verb: str, observed: tuple) -> None:
     """In every situation of the grid: no other word, and none that never comes."""
     listed = WORDS & set(re.findall(r"(?:^|[|(]) *([a-z]+)", section(verb, "returns")))

@@ -43,17 +43,19 @@ end
 
 local function must_stand_in(look, name, right, least, most)
   local id, score = look.id, redis.pcall("ZSCORE", name, look.id)
-  if type(score) == "table" then return tell_damage(look, name, "zset") end
+  local function adds() redis.call("ZADD", name, right, id) end
+  if type(score) == "table" then return tell_no_index(look, name, "zset", adds) end
   local number = score and tonumber(score)
   if number and number >= least and number <= most then return end
   local text = "it is " .. look.task.state .. " and not in " .. name
   if score then text = string.format("it has the score %s in %s, not %.0f", score, name, right) end
-  tell(look, "b", text, {adds = function() redis.call("ZADD", name, right, id) end})
+  tell(look, "b", text, {adds = adds})
 end
 
 local function must_not_stand_in(look, name)
   local id, score = look.id, redis.pcall("ZSCORE", name, look.id)
-  if type(score) ~= "string" then return end
+  if type(score) == "table" then return tell_no_index(look, name, "zset") end
+  if not score then return end
   tell(look, "b", "it is " .. look.task.state .. " and yet in " .. name, {
     frees = function() take_out(name, id) end,
   })
@@ -63,15 +65,14 @@ end
 local function check_listing(look, name, right)
   local task, place = look.task, listing_place(look.task)
   local score, is_named = redis.pcall("ZSCORE", name, task.id), redis.pcall("SISMEMBER", key.listed_places, place)
-  if type(score) == "table" then return tell_damage(look, name, "zset") end
-  if type(is_named) == "table" then return tell_damage(look, key.listed_places, "set") end
+  local function lists()
+    redis.call("ZADD", name, string.format("%.0f", right), task.id)
+    redis.call("SADD", key.listed_places, place)
+  end
+  if type(score) == "table" then return tell_no_index(look, name, "zset", lists) end
+  if type(is_named) == "table" then return tell_no_index(look, key.listed_places, "set", lists) end
   if is_named == 1 and score and tonumber(score) == right then return end
-  tell(look, "b", "it is " .. task.state .. " and not found there in " .. name, {
-    lists = function()
-      redis.call("ZADD", name, string.format("%.0f", right), task.id)
-      redis.call("SADD", key.listed_places, place)
-    end,
-  })
+  tell(look, "b", "it is " .. task.state .. " and not found there in " .. name, {lists = lists})
 end
 
 local function check_indices(look)
@@ -152,12 +153,9 @@ local function check_queue(look)
   if not task.parked_at then return end
   local types = key.parked_types .. task.queue
   local named = redis.pcall("SISMEMBER", types, task.type)
-  if type(named) == "table" then return tell_damage(look, types, "set") end
-  if named == 0 then
-    tell(look, "d", "it is parked, and " .. types .. " does not name its type", {
-      adds = function() redis.call("SADD", types, task.type) end,
-    })
-  end
+  local function adds() redis.call("SADD", types, task.type) end
+  if type(named) == "table" then return tell_no_index(look, types, "set", adds) end
+  if named == 0 then tell(look, "d", "it is parked, and " .. types .. " does not name its type", {adds = adds}) end
 end
 
 -- Fields, lease and values

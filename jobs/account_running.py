@@ -2,7 +2,7 @@
 
 from ..statemachine import Event, Policy, State
 from .account import Account, by, last, unwatched
-from .availability import handed_back_at, stop_of
+from .availability import handed_back_at, stop_of, unwritten_by
 from .circumstances import Circumstances
 from .spans import distance, duration, percent
 
@@ -14,6 +14,9 @@ def processing(around: Circumstances) -> Account:
         return _silent(around)
     if around.granted and around.lease < around.granted // 2:
         return _quiet(around, around.lease, around.granted)
+    unwritten = unwritten_by(around.holder, task)
+    if unwritten:
+        return _unwritten(around, unwritten)
     asked = stop_of(around.holder, task)
     if asked:
         why = f"the worker {task.worker_id} has asked attempt {task.attempt} to stop: {asked.stopping}"
@@ -25,6 +28,15 @@ def processing(around: Circumstances) -> Account:
         return Account(f"{why}, and is draining", upcoming, hands_back_at, _signs_of_life(around))
     upcoming = f"it ends by itself, or its worker stops it{_limits(task.policy)}"
     return Account(why, upcoming, task.timeout_at, _signs_of_life(around))
+
+
+def _unwritten(around: Circumstances, why: str) -> Account:
+    task = around.task
+    return Account(
+        f"the worker {task.worker_id} holds the end of attempt {task.attempt}, and cannot write it: {why}",
+        "it tries again until it can. The watchdog puts right what it can; for the rest: `ghostless doctor --repair`",
+        evidence=_signs_of_life(around),
+    )
 
 
 def _limits(policy: Policy) -> str:
@@ -41,6 +53,9 @@ def stopping(around: Circumstances) -> Account:
     """Explain what was asked to stop."""
     if around.lease is None:
         return _silent(around)
+    unwritten = unwritten_by(around.holder, around.task)
+    if unwritten:
+        return _unwritten(around, unwritten)
     is_cancelled = around.task.state is State.CANCELLING
     asked = last(around, Event.CANCEL if is_cancelled else Event.PAUSE)
     how = "when its next beat tells it so" if _is_far(around) else "now" if is_cancelled else "at its next checkpoint"

@@ -22,12 +22,21 @@ def processing(around: Circumstances) -> Account:
         why = f"the worker {task.worker_id} has asked attempt {task.attempt} to stop: {asked.stopping}"
         upcoming = "it ends as soon as its handler stops, or its worker kills its process"
         return Account(why, upcoming, asked.kill_at, _signs_of_life(around))
-    why, hands_back_at = f"the worker {task.worker_id} runs attempt {task.attempt}", handed_back_at(around.holder)
+    why, hands_back_at = _runs(around), handed_back_at(around.holder)
     if hands_back_at:
         upcoming = "it ends by itself, or goes back to its queue, from its last checkpoint"
         return Account(f"{why}, and is draining", upcoming, hands_back_at, _signs_of_life(around))
     upcoming = f"it ends by itself, or its worker stops it{_limits(task.policy)}"
     return Account(why, upcoming, task.timeout_at, _signs_of_life(around))
+
+
+def _runs(around: Circumstances) -> str:
+    """Say that it runs; of one that was started together with others only its worker knows whether it does."""
+    task, record = around.task, around.holder and around.holder.record
+    if around.is_batched and not (record and record.task_id == task.id):
+        started = f"the worker {task.worker_id} started attempt {task.attempt} together with other short tasks"
+        return f"{started}, and runs one after the other: this one may not have begun"
+    return f"the worker {task.worker_id} runs attempt {task.attempt}"
 
 
 def _unwritten(around: Circumstances, why: str) -> Account:

@@ -2,7 +2,7 @@
 
 from ..statemachine import Event, Policy, State
 from .account import Account, by, last, unwatched
-from .availability import handed_back_at, stop_of
+from .availability import handed_back_at, stop_of, unwritten_by
 from .circumstances import Circumstances
 from .spans import distance, duration, percent
 
@@ -14,17 +14,38 @@ def processing(around: Circumstances) -> Account:
         return _silent(around)
     if around.granted and around.lease < around.granted // 2:
         return _quiet(around, around.lease, around.granted)
+    unwritten = unwritten_by(around.holder, task)
+    if unwritten:
+        return _unwritten(around, unwritten)
     asked = stop_of(around.holder, task)
     if asked:
         why = f"the worker {task.worker_id} has asked attempt {task.attempt} to stop: {asked.stopping}"
         upcoming = "it ends as soon as its handler stops, or its worker kills its process"
         return Account(why, upcoming, asked.kill_at, _signs_of_life(around))
-    why, hands_back_at = f"the worker {task.worker_id} runs attempt {task.attempt}", handed_back_at(around.holder)
+    why, hands_back_at = _runs(around), handed_back_at(around.holder)
     if hands_back_at:
         upcoming = "it ends by itself, or goes back to its queue, from its last checkpoint"
         return Account(f"{why}, and is draining", upcoming, hands_back_at, _signs_of_life(around))
     upcoming = f"it ends by itself, or its worker stops it{_limits(task.policy)}"
     return Account(why, upcoming, task.timeout_at, _signs_of_life(around))
+
+
+def _runs(around: Circumstances) -> str:
+    """Say that it runs; of one that was started together with others only its worker knows whether it does."""
+    task, record = around.task, around.holder and around.holder.record
+    if around.is_batched and not (record and record.task_id == task.id):
+        started = f"the worker {task.worker_id} started attempt {task.attempt} together with other short tasks"
+        return f"{started}, and runs one after the other: this one may not have begun"
+    return f"the worker {task.worker_id} runs attempt {task.attempt}"
+
+
+def _unwritten(around: Circumstances, why: str) -> Account:
+    task = around.task
+    return Account(
+        f"the worker {task.worker_id} holds the end of attempt {task.attempt}, and cannot write it: {why}",
+        "it tries again until it can. The watchdog puts right what it can; for the rest: `ghostless doctor --repair`",
+        evidence=_signs_of_life(around),
+    )
 
 
 def _limits(policy: Policy) -> str:
@@ -41,6 +62,9 @@ def stopping(around: Circumstances) -> Account:
     """Explain what was asked to stop."""
     if around.lease is None:
         return _silent(around)
+    unwritten = unwritten_by(around.holder, around.task)
+    if unwritten:
+        return _unwritten(around, unwritten)
     is_cancelled = around.task.state is State.CANCELLING
     asked = last(around, Event.CANCEL if is_cancelled else Event.PAUSE)
     how = "when its next beat tells it so" if _is_far(around) else "now" if is_cancelled else "at its next checkpoint"

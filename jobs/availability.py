@@ -51,6 +51,11 @@ def stop_of(holder: Member | None, task: Task) -> WorkerRecord | None:
     return record if record and is_its and record.stopping else None
 
 
+def unwritten_by(holder: Member | None, task: Task) -> str:
+    """Return why a worker cannot write the end of the attempt of a task; "" when it says no such thing."""
+    return holder.record.unwritten.get(task.id, "") if holder and holder.record else ""
+
+
 def handed_back_at(holder: Member | None) -> int | None:
     """Return when a worker that drains hands back what it runs, in ms since 1970; None when it does not drain."""
     return holder.record.drain_ends_at if holder and holder.record else None

@@ -41,6 +41,7 @@ class Circumstances:
     ticketless: bool = False  # it waits in its queue, and rq's list does not have it
     lease: int | None = None  # what is left of it
     granted: int | None = None  # how long it is each time that its worker renews it
+    is_batched: bool = False  # it was started together with others, which its worker runs one after the other
     grace: int | None = None  # how long its worker waits between asking its handler to stop and killing it
     patience: int | None = None  # how long its worker may take to end it, before the watchdog does
     look_at: int | None = None  # when the watchdog looks at it next
@@ -79,7 +80,7 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
         pipeline.zcard(keys.pending(task.queue))
         pipeline.lpos(keys.rq_queue(task.queue), task.id, maxlen=TICKETS)
         pipeline.llen(keys.rq_queue(task.queue))
-        pipeline.hmget(keys.task(task.id), "lease", "patience")
+        pipeline.hmget(keys.task(task.id), "lease", "patience", "batched")
         pipeline.pttl(keys.heartbeat(task.id))
         pipeline.zscore(keys.deadlines if task.state in RUNNING else keys.due, task.id)
         pipeline.hget(keys.task(task.id), "second_look_at")
@@ -89,7 +90,8 @@ def _look(reads: Reads, task: Task) -> dict[str, Any]:
     # Workers take in the order of the list; what is parked, or too far behind to be looked for, has its time only.
     place, waiting = (rank, pending) if ticket is None else (ticket, tickets)
     return {
-        **_terms(*terms),
+        **_terms(*terms[:2]),
+        "is_batched": bool(terms[2]),
         **_watching(reads.watchdog() or {}, now),
         "ticketless": task.state is State.PENDING and task.parked_at is None and is_searched and ticket is None,
         "now": now,

@@ -178,7 +178,10 @@ class Doctor:
 
     def _listed(self) -> Iterator[Problem]:
         for index in sorted(self._indices):
-            yield from self._spared(lambda index=index: self._listed_in(index))
+            try:
+                yield from self._listed_in(index)
+            except CorruptRecord:  # it is none
+                yield from self._told(self._upkeep.make_room(index, self.actor).findings)
 
     def _listed_in(self, index: str) -> Iterator[Problem]:
         place = place_of(self.keys, index)

@@ -20,7 +20,7 @@ PASSING: Final = frozenset({"watchdog", "patrol", "prune", "http_workers"})
 PASSING_EACH: Final = frozenset(
     {
         *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
-        *("http_worker", "session_ended"),
+        *("http_worker", "session_ended", "set_aside"),
     }
 )
 REMADE: Final = frozenset({"watchdog", "patrol", "prune", "claim", "blocked_cursor"})

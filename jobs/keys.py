@@ -285,6 +285,10 @@ class Keys(RqKeys):
         """hash: damaged members taken out of an index, "index id" -> what was wrong."""
         return f"{self.prefix}quarantine"
 
+    def set_aside(self, name: str) -> str:
+        """any with TTL: what stood in the place of an index of this name, of whatever type."""
+        return f"{self.prefix}set_aside:{name}"
+
     @property
     def watchdog(self) -> str:
         """hash: when the last sweep was, and from when on leases are judged."""
@@ -330,8 +334,7 @@ def pair(queue: str, task_type: str) -> str:
 _BY_ID = (
     "task", *VALUES, "heartbeat", "tombstone", "leftover", "state", "owned", "listed",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
-    "rq_executions", "rq_commands", "bulk", "bulk_ids", "deliveries", "due_deliveries",
-    "http_worker",
+    "rq_executions", "rq_commands", "bulk", "bulk_ids", "deliveries", "due_deliveries", "http_worker", "set_aside",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "settling", "retention", "leftovers", "types", "queues", "limits", "ledger",

@@ -11,7 +11,7 @@ MOST_TYPES = 100
 """Task types that a record names, so that a worker of very many does not fill Redis."""
 
 LONGEST_REASON = 300
-"""Characters of the reason why a type was set aside."""
+"""Characters of the reason why a type was set aside, or the end of a task cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class WorkerRecord:
     since: int | None = None  # when the attempt began
     stopping: str = ""  # why the attempt was asked to stop
     kill_at: int | None = None  # when its process is killed then
+    unwritten: Mapping[str, str] = field(default_factory=dict[str, str])  # tasks whose end cannot be written, and why
     lease_age: int | None = None  # since the lease was last renewed
     horse_pid: int | None = None
     horse_rss: int | None = None
@@ -47,8 +48,8 @@ class WorkerRecord:
 
     def to_json(self) -> str:
         """Return the text that is kept in Redis; its length is bounded."""
-        reasons = {name: why[:LONGEST_REASON] for name, why in islice(self.set_aside.items(), MOST_TYPES)}
-        return _JSON.dump_json(replace(self, types=self.types[:MOST_TYPES], set_aside=reasons)).decode()
+        bounded = {name: _cut(getattr(self, name)) for name in ("set_aside", "unwritten")}
+        return _JSON.dump_json(replace(self, types=self.types[:MOST_TYPES], **bounded)).decode()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form for JSON."""
@@ -61,6 +62,10 @@ class WorkerRecord:
             return _JSON.validate_json(text) if text else None
         except ValidationError:
             return None
+
+
+def _cut(reasons: Mapping[str, str]) -> dict[str, str]:
+    return {name: why[:LONGEST_REASON] for name, why in islice(reasons.items(), MOST_TYPES)}
 
 
 _JSON = TypeAdapter(WorkerRecord)

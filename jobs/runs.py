@@ -90,14 +90,17 @@ class Runs:
             # What is being given back may be all that there is to claim: then it is asked for when that is done.
             claim = None if batch.rest or batch.tells else self.next_claim()
             store = self.claims.store
-            reply = settle(store, self.reporter, batch.ended, self.actor, next_claim=claim, give_up=self._give_up)
+            reply = settle(
+                store, self.reporter, batch.ended, self.actor,
+                next_claim=claim, give_up=self._give_up, note=self.vitals.note_unwritten,
+            )  # fmt: skip
         if batch.rest:
             first, *followers = batch.rest
             reply = replace(first, followers=tuple(followers), answered_at=time.monotonic())
         self.claims.keep(reply)
 
     def _tell(self, ended: Sequence[Ended]) -> None:
-        tell(self.store, ended, self.actor, give_up=self._give_up)
+        tell(self.store, ended, self.actor, give_up=self._give_up, note=self.vitals.note_unwritten)
 
     def _give_up(self) -> bool:
         # A handler that hears nothing is killed two graces after it was to stop; Redis then has one to answer. A

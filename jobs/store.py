@@ -11,11 +11,12 @@ from itertools import chain
 from typing import Any, cast
 
 from redis import Redis
+from redis.exceptions import RedisError
 
 from ..lua import BATCH
 from ..statemachine import Reason
 from .connection import pop_unless_woken
-from .errors import CorruptRecord, StaleAttempt, TaskNotFound
+from .errors import CorruptRecord, GhostlessError, StaleAttempt, TaskNotFound
 from .keys import ARCHIVE_DEMAND, Keys
 from .messages import (
     Answer,
@@ -31,7 +32,7 @@ from .messages import (
     Submission,
     Swept,
 )
-from .scripts import Call, Scripts, translated
+from .scripts import Call, Scripts, translate, translated
 from .settings import PATIENCE_GRACES, Settings
 from .started import Started, unreadable
 
@@ -163,15 +164,16 @@ class Store:
         """
         one = Finished(held, ending) if fraction is None else Finished(held, ending, fraction)
         (answer,), following = self.finish_each([one], actor, claim)
+        if isinstance(answer, GhostlessError):
+            raise answer
         return answer, following
 
     def finish_each(
         self, finished: Sequence[Finished], actor: str, claim: Claim | None = None
-    ) -> tuple[list[Answer], ClaimReply | None]:
+    ) -> tuple[list[Answer | GhostlessError], ClaimReply | None]:
         """End attempts, each for itself, and start what the worker runs next in the same call.
 
-        What cannot be ended since it is damaged is told in the log, and answered with the word `damaged`; when it is
-        the only one, CorruptRecord is raised.
+        What cannot be ended since something is damaged is answered with that error, and nothing is started then.
         """
         tasks = [self.keys.task(one.held.task_id) for one in finished]
         queues = [self.keys.rq_queue(queue) for queue in claim.queues] if claim else []
@@ -339,11 +341,8 @@ class Store:
                 self.redis.hdel(self.keys.limits, ARCHIVE_DEMAND)
 
 
-def _read_end(held: Held, reply: Sequence[Any] | Exception) -> Answer:
-    if isinstance(reply, Exception):
-        log.error("task %s cannot be settled: %s", held.task_id, reply)
-        return Answer("damaged", held.task_id)
-    return Answer.read(reply, held.task_id)
+def _read_end(held: Held, reply: Sequence[Any] | RedisError) -> Answer | GhostlessError:
+    return translate(reply) if isinstance(reply, RedisError) else Answer.read(reply, held.task_id)
 
 
 def _read_swept(reply: Sequence[Any]) -> Swept:

@@ -5,7 +5,7 @@ Its threads leave notes here and read those of the others; each note is one assi
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,6 +47,7 @@ class Vitals:
     _horse_problem: str = ""
     _is_at_work: bool = False
     _claimed: Claimed | None = None
+    _unwritten: Mapping[str, str] = field(default_factory=dict[str, str])  # tasks whose end cannot be written, and why
 
     # Notes of the claim loop
 
@@ -67,9 +68,13 @@ class Vitals:
         """Note that the worker runs a task, or a plain job when None is given."""
         self._claimed, self._is_at_work = claimed, True
 
+    def note_unwritten(self, task_id: str, why: str) -> None:
+        """Note that the end of a task cannot be written."""
+        self._unwritten = {**self._unwritten, task_id: why}
+
     def end(self) -> None:
         """Note that the worker has ended what it ran."""
-        self._claimed, self._is_at_work = None, False
+        self._claimed, self._is_at_work, self._unwritten = None, False, {}
         self._round_at = time.monotonic()
 
     # What follows from them
@@ -87,6 +92,7 @@ class Vitals:
             since=claimed.task.started_at if claimed else None,
             stopping=stopping,
             kill_at=_by_redis(kill_at, beat),
+            unwritten=self._unwritten,
             lease_age=None if lease_age is None else round(1000 * lease_age),
             horse_pid=horse.pid if horse else None,
             horse_rss=horse.rss if horse else None,

@@ -3,6 +3,7 @@
 -- and neither keeps the others from their turn.
 
 local LOOK_AGAIN = 10000 -- ms until a task that could not be moved is tried again
+local SET_ASIDE_LIFE = "604800000" -- ms that what stood in the place of an index is kept for a person: a week
 
 -- The rest of a name, or nothing when it begins otherwise.
 local function behind(beginning, name)
@@ -23,6 +24,16 @@ local function set_aside(index, id, problem)
   take_out(index, id)
   quarantine(index, id, problem)
   return problem.err or ("CORRUPT " .. index .. ": no task " .. id)
+end
+
+-- Sets aside what stands in the place of an index, and would hold up every task that belongs there: the records tell
+-- what must stand in it. This needs no memory. Returns what was wrong, if anything.
+local function make_room(name, kind)
+  local damage = check_type(name, kind)
+  if not damage then return end
+  redis.call("RENAME", name, key.set_aside .. name)
+  redis.call("PEXPIRE", key.set_aside .. name, SET_ASIDE_LIFE)
+  return damage.err
 end
 
 -- What is told each time, since nobody else looks there.

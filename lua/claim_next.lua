@@ -44,11 +44,11 @@ local function answer_of(claims)
   return #claims > 1 and {"batch", unpack(claims)} or claims[1]
 end
 
--- What this token already got, when the first reply was lost, or what is wrong. The lease of a task begins anew.
+-- What this token already got, when the first reply was lost. The lease of a task begins anew. What is no text tells
+-- of no claim, as if it were gone: the next one is written in its place.
 local function repeated(claim)
-  local last, damage = fetch("string", "GET", key.claim .. claim.worker_id)
-  if damage then return damage end
-  local what = last and string.match(last, "^" .. claim.token .. " (.+)$")
+  local last = redis.pcall("GET", key.claim .. claim.worker_id)
+  local what = type(last) == "string" and string.match(last, "^" .. claim.token .. " (.+)$")
   if not what then return end
   local queue, job = string.match(what, "^(.+) plain (.+)$")
   if queue then return {"plain", queue, job} end

@@ -12,7 +12,7 @@
 --         the history; result (JSON) for COMPLETE, else error text or ""; "1" when a retry makes sense; delay the
 --         handler asked for (ms); random number in [0, 1) for the jitter
 -- returns for each attempt the answer (moved | already | refused | stale | missing, with id, state, attempt, entry) or
---         what is wrong, then the answer of claim, or nothing
+--         what is wrong, then the answer of claim, or nothing; nothing is claimed beside an end that cannot be written
 -- appends the event; RETRY, GIVE_UP or PAUSE where the budgets and a pause say so;
 --         RESUME after a shutdown or an unknown type; RELEASE or CANCEL of tasks that waited for this one
 
@@ -77,16 +77,17 @@ for index, name in ipairs(KEYS) do
     queues[#queues + 1] = string.sub(name, #key.rq_queue + 1)
   end
 end
-local answers = {}
+local answers, is_refused = {}, false
 for first = 9, #ARGV, 9 do
   local attempt, token, event, reason, message, text, retryable, asked, fraction = unpack(ARGV, first, first + 8)
   answers[#answers + 1] = finish(ids[#answers + 1], {
     attempt = attempt, token = token, event = event, actor = actor, reason = reason, message = message, text = text,
     retryable = retryable == "1", asked = tonumber(asked), fraction = tonumber(fraction),
   }, now)
+  is_refused = is_refused or answers[#answers].err
 end
-if #answers == 1 and answers[1].err then return answers[1] end
-if #queues > 0 then
+-- Whoever has an end that cannot be written may have to keep it, and takes nothing new meanwhile.
+if #queues > 0 and not is_refused then
   answers[#answers + 1] = claim_next(queues, {
     worker_id = worker_id, token = next_token, lease = lease, patience = patience, types = types, together = together,
   }, now)

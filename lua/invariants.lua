@@ -44,17 +44,19 @@ end
 
 local function must_stand_in(look, name, right, least, most, fix)
   local id, score = look.id, redis.pcall("ZSCORE", name, look.id)
-  if type(score) == "table" then return tell_damage(look, name, "zset") end
+  local remedy = {[fix or "adds"] = function() redis.call("ZADD", name, string.format("%.0f", right), id) end}
+  if type(score) == "table" then return tell_no_index(look, name, "zset", remedy) end
   local number = score and tonumber(score)
   if number and number >= least and number <= most then return end
   local text = "it is " .. look.task.state .. " and not in " .. name
   if score then text = string.format("it has the score %s in %s, not %.0f", score, name, right) end
-  tell(look, "b", text, {[fix or "adds"] = function() redis.call("ZADD", name, string.format("%.0f", right), id) end})
+  tell(look, "b", text, remedy)
 end
 
 local function must_not_stand_in(look, name)
   local id, score = look.id, redis.pcall("ZSCORE", name, look.id)
-  if type(score) ~= "string" then return end
+  if type(score) == "table" then return tell_no_index(look, name, "zset") end
+  if not score then return end
   tell(look, "b", "it is " .. look.task.state .. " and yet in " .. name, {
     frees = function() take_out(name, id) end,
   })
@@ -66,11 +68,10 @@ local function check_listing(look, name, right)
   local fix = look.terms.all_listed and "adds" or "lists"
   must_stand_in(look, name, right, right, right, fix)
   local is_named = redis.pcall("SISMEMBER", names, place)
-  if type(is_named) == "table" then return tell_damage(look, names, "set") end
+  local remedy = {[fix] = function() redis.call("SADD", names, place) end}
+  if type(is_named) == "table" then return tell_no_index(look, names, "set", remedy) end
   if is_named == 1 then return end
-  tell(look, "b", "it is " .. look.task.state .. ", and " .. names .. " does not name " .. place, {
-    [fix] = function() redis.call("SADD", names, place) end,
-  })
+  tell(look, "b", "it is " .. look.task.state .. ", and " .. names .. " does not name " .. place, remedy)
 end
 
 local function check_indices(look)
@@ -151,12 +152,9 @@ local function check_queue(look)
   if not task.parked_at then return end
   local types = key.parked_types .. task.queue
   local named = redis.pcall("SISMEMBER", types, task.type)
-  if type(named) == "table" then return tell_damage(look, types, "set") end
-  if named == 0 then
-    tell(look, "d", "it is parked, and " .. types .. " does not name its type", {
-      adds = function() redis.call("SADD", types, task.type) end,
-    })
-  end
+  local remedy = {adds = function() redis.call("SADD", types, task.type) end}
+  if type(named) == "table" then return tell_no_index(look, types, "set", remedy) end
+  if named == 0 then tell(look, "d", "it is parked, and " .. types .. " does not name its type", remedy) end
 end
 
 -- Fields, lease and values

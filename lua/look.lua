@@ -22,8 +22,15 @@ local function tell(look, rule, text, fix)
   }
 end
 
-local function tell_damage(look, name, expected)
-  tell(look, "c", damaged(name, expected, redis.call("TYPE", name).ok).err)
+local function tell_damage(look, name, expected, fix)
+  tell(look, "c", damaged(name, expected, redis.call("TYPE", name).ok).err, fix)
+end
+
+-- Tells of an index that is none; `remedy` puts the task into the one that is made anew, where it belongs there.
+local function tell_no_index(look, name, kind, remedy)
+  remedy = remedy or {}
+  remedy.frees = function() make_room(name, kind) end
+  tell_damage(look, name, kind, remedy)
 end
 
 -- Puts right what can be, removals first, and records it. Returns how many findings it dealt with.

@@ -132,11 +132,11 @@ local function purge(now)
   return wait_for_archivist(now)
 end
 
-local problem = check_type(key.retention, "zset") or check_type(key.history, "stream")
-  or check_type(key.limits, "hash") or check_type(key.leftovers, "list")
-  or check_ledger("purged") or check_ledger("archived")
+local problem = check_type(key.history, "stream") or check_type(key.limits, "hash")
+  or check_type(key.leftovers, "list") or check_ledger("purged") or check_ledger("archived")
 if problem then return problem end
 local problems = {}
+problems[1] = make_room(key.retention, "zset")
 clear_leftovers(problems)
 local swept = purge(clock())
 for _, told in ipairs(problems) do swept[#swept + 1] = told end

@@ -7,9 +7,7 @@
 
 local actor, limit = ARGV[1], tonumber(ARGV[2])
 
-local now = clock()
-local problem = check_type(key.due, "zset")
-if problem then return problem end
+local now, was_none = clock(), make_room(key.due, "zset")
 local belongs = {[State.BLOCKED] = true} -- one that waits for other tasks and for its time
 for state in pairs(WAITING_FOR_TIME) do belongs[state] = true end
 
@@ -24,7 +22,7 @@ local function look_at_blocked(task)
   return "kept"
 end
 
-return each_due(key.due, now, limit, belongs, function(task)
+local released = each_due(key.due, now, limit, belongs, function(task)
   local answer = task.state == State.BLOCKED and look_at_blocked(task)
   if answer then return answer end
   local move = new_move(task)
@@ -32,3 +30,5 @@ return each_due(key.due, now, limit, belongs, function(task)
   move.delete = {"due_at"}
   return commit(move, now, {}) or "moved"
 end)
+released[#released + 1] = was_none
+return released

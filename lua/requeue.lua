@@ -56,12 +56,14 @@ local function correct_parked_types()
   end
 end
 
-local problem = check_type(pending, "zset") or check_type(key.history, "stream") or check_type(list, "list")
-  or check_type(in_hand_over, "list") or check_type(key.queues, "hash")
-  or check_type(key.wake .. queue, "list") or check_type(key.rq_queues, "set")
+local problem = check_type(key.history, "stream") or check_type(list, "list") or check_type(in_hand_over, "list")
+  or check_type(key.queues, "hash") or check_type(key.rq_queues, "set")
 if problem then return problem end
 local now, moved, problems = clock(), 0, problems_of_quarantine()
-local damage = check_type(key.types, "hash") or check_type(parked, "set")
+local was_none = make_room(pending, "zset")
+if was_none then return {0, 0, was_none} end -- its tasks come back with the audit
+problems[#problems + 1] = make_room(parked, "set")
+local damage = check_type(key.types, "hash")
 if damage then problems[#problems + 1] = damage.err elseif corrects_parking then correct_parked_types() end
 if redis.call("LLEN", list) > window then limit = math.min(limit, SEARCHED) end
 local oldest = redis.call("ZRANGE", pending, 0, limit - 1)

@@ -8,9 +8,8 @@
 
 local limit = tonumber(ARGV[1])
 
-local problem = check_type(key.settling, "zset")
-if problem then return problem end
 local now, problems = clock(), {}
+problems[1] = make_room(key.settling, "zset")
 
 -- Who cannot be told now is looked at again with all BLOCKED tasks.
 local function put_aside(index, id, damage)

@@ -112,9 +112,9 @@ local function take(task, now, left)
   }, now) or "moved"
 end
 
-local problem = check_type(key.deadlines, "zset") or check_type(key.watchdog, "hash")
+local problem = check_type(key.watchdog, "hash")
 if problem then return problem end
-local now = clock()
+local now, was_none = clock(), make_room(key.deadlines, "zset")
 local judge = judge_from(now)
 local swept = each_due(key.deadlines, now, limit, RUNNING, function(task)
   local left = redis.call("PTTL", key.heartbeat .. task.id)
@@ -124,4 +124,5 @@ local swept = each_due(key.deadlines, now, limit, RUNNING, function(task)
   return "kept"
 end)
 table.insert(swept, 3, to_ask)
+swept[#swept + 1] = was_none
 return swept

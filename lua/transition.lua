@@ -49,7 +49,7 @@ end
 
 -- What is written besides when a task enters its queue, or is parked.
 local function check_entrance_types(queue)
-  return check_type(key.wake .. queue, "list") or check_type(key.queues, "hash") or check_type(key.rq_queues, "set")
+  return check_type(key.queues, "hash") or check_type(key.rq_queues, "set")
 end
 
 -- A BLOCKED task stands with each task that it waits for, and in `due` when it waits for its time too.
@@ -119,8 +119,10 @@ local function check_ledger(field)
   if count and not whole(count) then return damaged(key.ledger .. " field " .. field, "a whole number", count) end
 end
 
+-- A hint that cannot be left costs a poll, and must keep no task from its queue.
 local function push_hint(queue)
-  if redis.call("LLEN", key.wake .. queue) < WAKE_HINTS then redis.call("RPUSH", key.wake .. queue, "") end
+  local length = redis.pcall("LLEN", key.wake .. queue)
+  if type(length) == "number" and length < WAKE_HINTS then redis.call("RPUSH", key.wake .. queue, "") end
 end
 
 -- Whether what rq keeps of a job is a ticket of ours, of whatever version: else it is a plain job of rq's.

@@ -58,7 +58,7 @@ FOR_EVER_EACH = {
 FOR_A_WHILE = {"watchdog", "patrol", "prune", "http_workers"}
 FOR_A_WHILE_EACH = {
     *("heartbeat", "tombstone", "idempotency", "claim", "events", "parked_entries", "alert", "alert_window"),
-    *("http_worker", "session_ended"),
+    *("http_worker", "session_ended", "set_aside"),
 }
 UNTIL_OVER_EACH = {"bulk", "deliveries"}  # for ever until what they tell of is over, then for a while: see `_lasting`
 _STATES = (

@@ -158,6 +158,7 @@ class RecordView(View):
     lease_age: Annotated[int | None, Field(description="since the lease was last renewed, ms")]
     stopping: Annotated[str, Field(description="why the attempt was asked to stop; empty while it may run on")]
     kill_at: Annotated[int | None, Field(description="when its process is killed, if it does not stop before")]
+    unwritten: Annotated[dict[str, str], Field(description="tasks whose end it cannot write, and why")]
     horse_pid: int | None
     horse_rss: Annotated[int | None, Field(description="memory of the process that runs handlers, bytes")]
     gpus: list[GpuView]

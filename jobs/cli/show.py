@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from ...statemachine import Reason, State
+from ..availability import some
 from ..circumstances import Circumstances
 from ..client import Client
 from ..explanation import Explanation
@@ -161,14 +162,26 @@ def list_tasks(
     \b
     Example: ghostless list --state FAILED --type image.generate
     """
-    page = _filled(session.client, Filter(state, task_type, queue, owner), limit, cursor)
+    wanted = Filter(state, task_type, queue, owner)
+    page = _filled(session.client, wanted, limit, cursor)
     if as_json:
         print_json({"tasks": [_as_json(task) for task in page.tasks], "next": page.cursor})
         return
     now = session.now() if page.tasks else 0
-    show_table(_LISTED, [_row(task, now) for task in page.tasks], empty="no tasks here yet")
+    rows = [_row(task, now) for task in page.tasks]
+    show_table(_LISTED, rows, empty="" if rows else _why_empty(session.client, wanted))
     if page.cursor:
         click.echo(f"more: ghostless list … --cursor {page.cursor}", err=True)
+
+
+def _why_empty(client: Client, wanted: Filter) -> str:
+    """Say that no task is wanted, and which types there are where the one that was asked for is none of them."""
+    if wanted == Filter():
+        return "no tasks here yet"
+    types = client.types() if wanted.type else {}
+    if not wanted.type or wanted.type in types:
+        return "no task fits"
+    return f"no task fits; {wanted.type} is not published, these types are: {some(sorted(types)) or 'none'}"
 
 
 def _filled(client: Client, wanted: Filter, limit: int, cursor: str | None) -> Page:

@@ -99,8 +99,14 @@ def _row(member: Member, task_ids: Sequence[str], now: int) -> list[str]:
     quiet = duration(now - member.heartbeat_at) if member.heartbeat_at else ""
     memory = decimal(record.horse_rss) if record.horse_rss else ""
     gpu = " ".join(_gpu(gpu) for gpu in record.gpus)
-    tasks, queues = " ".join(task_ids) or "-", " ".join(member.queues)
+    tasks, queues = _one_of(task_ids, record.task_id), " ".join(member.queues)
     return [member.name, member.state, tasks, since, quiet, memory, gpu, queues]
+
+
+def _one_of(task_ids: Sequence[str], running: str | None) -> str:
+    """Return one of the tasks that a worker started together, the running one if known, and how many more there are."""
+    first = running if running in task_ids else next(iter(task_ids), "-")
+    return f"{first} and {len(task_ids) - 1} more" if len(task_ids) > 1 else first
 
 
 def _gpu(gpu: GpuMemory) -> str:
@@ -135,6 +141,7 @@ def _told(record: WorkerRecord, now: int) -> Iterator[tuple[str, str]]:
         yield "attempt", f"{record.attempt} of {record.task_id}, for {duration(now - record.since)}"
     if record.kill_at:
         yield "stopping", f"{record.stopping}; unless it stops, its process is killed {distance(record.kill_at, now)}"
+    yield from (("unwritten", f"the end of {task_id}: {why}") for task_id, why in record.unwritten.items())
     if record.loading_since:
         yield "loading", f"its modules, for {duration(now - record.loading_since)}"
     if record.drain_ends_at:

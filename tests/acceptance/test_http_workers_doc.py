@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import signal
 import sys
@@ -65,7 +66,10 @@ def shell(tmp_path: Path, fleet: Fleet, client: Client) -> Iterator[psutil.Proce
 
 @pytest.mark.usefixtures("shell")
 def test_a_shell_is_language_enough(fleet: Fleet, client: Client) -> None:
-    """It returns results, fails, ends in time, and stops for a cancel and a pause; each end is its own word."""
+    """It returns results, fails, ends in time, and stops for a cancel and a pause; each end is its own word.
+
+    The shell has nothing to say of the processes that are ended.
+    """
     counted = client.submit("text.count", {"text": 'to be "or" not\nto be'}).task_id
     assert 6 == ended(client, counted, "SUCCESS").result
     assert "worker:box7" == entry_of(client, counted, "COMPLETE").actor
@@ -80,6 +84,7 @@ def test_a_shell_is_language_enough(fleet: Fleet, client: Client) -> None:
         ended(client, task_id, "PROCESSING")
         ask(task_id)
         ended(client, task_id, state)
+    assert not re.search("Terminated|No such process", fleet.logs())
     assert_clean(client, fleet, counted, failed, late, *stopped)
 
 

@@ -1,12 +1,14 @@
 """The page of one task when something goes wrong: it never says what nobody knows, and what failed is made up for."""
 
 import json
+import re
 import time
 
 import pytest
 from ghostless.jobs.client import Client
 from ghostless.statemachine import Event
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
+from redis import Redis
 from web_tools import Hand, Served
 
 BROKEN = {"type": "urn:ghostless:internal", "title": "Internal error", "status": 500, "detail": "it broke here"}
@@ -94,6 +96,37 @@ def test_the_explanation_does_not_grow_old(page: Page, served: Served, client: C
     page.wait_for_load_state("load")
     with page.expect_request("**/t/explain"):
         page.clock.run_for(5_100)
+
+
+def test_the_explanation_is_not_older_than_the_progress(page: Page, served: Served, client: Client, hand: Hand) -> None:
+    """It tells of the last report too, and is read again soon after one, whenever the page asks by itself."""
+    page.add_init_script("const real = setInterval; setInterval = (f, ms) => ms === 5000 ? 0 : real(f, ms)")
+    client.submit("work", id="t")
+    held = hand.start().held
+    hand.store.progress(held, 0.25, "step 5")
+    page.goto(f"{served.url}/tasks/t")
+    expect(page.locator("#can")).to_contain_text("25 %")
+    expect(page.locator("#connection")).to_have_text("live")
+    hand.store.progress(held, 0.75, "step 15")
+    expect(page.locator("#progress-label")).to_have_text("Progress 75 %")
+    expect(page.locator("#can")).to_contain_text("75 % (step 15)")
+
+
+def test_every_time_is_the_readers_own_and_says_so(
+    browser: Browser, served: Served, redis: Redis, client: Client
+) -> None:
+    """Those of the page, and those in what the server says."""
+    redis.set("ghostless:tombstone:t2", "SUCCESS 1790000000000")
+    client.submit("work", id="t")
+    context = browser.new_context(timezone_id="Asia/Kolkata", locale="en-GB")
+    page = context.new_page()
+    page.goto(f"{served.url}/tasks/t")
+    for place in ("#since", "#history time", "#as-of", "#facts"):
+        expect(page.locator(place)).to_contain_text(re.compile(r"\d\d:\d\d:\d\d GMT\+5:30"))
+    page.goto(f"{served.url}/tasks/t2")
+    for place in ("#fault", "#why"):
+        expect(page.locator(place)).to_contain_text("purged at 21 Sept 2026, 19:43:20 GMT+5:30")
+    context.close()
 
 
 def test_what_is_shown_stays_where_it_is(page: Page, served: Served, client: Client, hand: Hand) -> None:

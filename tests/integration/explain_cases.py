@@ -7,6 +7,8 @@ from .explain_scenes import (
     KILLED_AT,
     World,
     asked_to_stop,
+    batched,
+    batched_and_begun,
     blocked,
     cancelled,
     cancelling,
@@ -32,6 +34,7 @@ from .explain_scenes import (
     succeeded,
     suspended,
     ticket_lost,
+    unwritten,
 )
 
 When = Callable[[World, str], int | None]
@@ -162,6 +165,27 @@ CASES = [
         "it ends by itself, or its worker stops it at its timeout",
         (*SIGNS, "it reported no progress so far"),
         at_its_timeout,
+    ),
+    Case(
+        batched,
+        "the worker hand started attempt 1 together with other short tasks, and runs one after the other: this one may "
+        "not have begun",
+        "it ends by itself, or its worker stops it at its timeout",
+        SIGNS,
+        at_its_timeout,
+    ),
+    Case(
+        batched_and_begun,
+        "the worker hand runs attempt 1",
+        "it ends by itself, or its worker stops it at its timeout",
+        SIGNS,
+        at_its_timeout,
+    ),
+    Case(
+        unwritten,
+        "the worker hand holds the end of attempt 1, and cannot write it: retention: expected zset, got string",
+        "it tries again until it can. The watchdog puts right what it can; for the rest: `ghostless doctor --repair`",
+        SIGNS,
     ),
     Case(
         running_and_heard_of,

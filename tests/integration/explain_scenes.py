@@ -7,6 +7,7 @@ from typing import Any
 from ghostless.jobs.client import Client
 from ghostless.jobs.failure import describe_error
 from ghostless.jobs.horse_process import killed_by
+from ghostless.jobs.messages import Claim
 from ghostless.jobs.record import WorkerRecord
 from ghostless.jobs.rq_keys import WORKER_RECORD
 from ghostless.jobs.supervisor import crashed
@@ -151,6 +152,29 @@ def running_and_heard_of(world: World) -> str:
     world.sweep()
     task_id = world.submit()
     world.client.store.progress(world.hand.start().held, 0.25, "step 5")
+    return task_id
+
+
+def batched(world: World) -> str:
+    """A worker started it together with another one, which it runs."""
+    first, second = world.submit(), world.submit()
+    world.client.store.claim(Claim("hand", ("work",), "aa", ("work",), together=(("work", 2),)))
+    world.register("hand", "work", task_id=first, attempt=1)
+    world.sweep()
+    return second
+
+
+def batched_and_begun(world: World) -> str:
+    """A worker started it together with another one, and says that it runs it."""
+    task_id = batched(world)
+    world.register("hand", "work", task_id=task_id, attempt=1)
+    return task_id
+
+
+def unwritten(world: World) -> str:
+    """A worker is done with it, and cannot write so."""
+    task_id = world.start()
+    world.register("hand", "work", unwritten={task_id: "retention: expected zset, got string"})
     return task_id
 
 

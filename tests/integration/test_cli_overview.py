@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
-from ghostless.jobs.messages import Claim
+from ghostless.jobs.messages import Claim, Claimed
 from ghostless.jobs.record import GpuMemory, WorkerRecord
 from ghostless.jobs.remote import RemoteWorkers
 from ghostless.jobs.settings import Settings
@@ -130,6 +130,17 @@ def test_workers_show_their_task(cli: Cli, client: Client, store: Store, worker:
     (member,) = told(cli("workers", "--json"))["workers"]
     assert (["work", "gpu"], [task_id], 4711) == (member["queues"], member["tasks"], member["pid"])
     assert (1_795_996_800_000, 1_795_993_200_000) == (member["heartbeat_at"], member["started_at"])
+
+
+def test_a_batch_is_one_word_of_a_line(cli: Cli, client: Client, store: Store, redis: Redis, worker: None) -> None:
+    """Of tasks that were started together the one that runs is named, and how many more there are."""
+    publish(store)
+    ids = [submitted(client) for _ in range(4)]
+    assert isinstance(store.claim(Claim("hand", ("work",), "aa", ("work",), together=(("work", 4),))), Claimed)
+    redis.hset("rq:worker:hand", "ghostless", WorkerRecord(task_id=ids[2], attempt=1).to_json())
+    assert f" {ids[2]} and 3 more " in done(cli("workers"))
+    (member,) = told(cli("workers", "--json"))["workers"]
+    assert sorted(ids) == sorted(member["tasks"])
 
 
 @pytest.fixture

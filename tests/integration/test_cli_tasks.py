@@ -260,6 +260,13 @@ def test_an_empty_list_says_so(cli: Cli) -> None:
     assert "no tasks here yet\n" == done(cli("list"))
 
 
+def test_an_empty_list_says_what_was_asked_for(cli: Cli) -> None:
+    """That nothing fits, and which types there are where that is none: it may be mistyped."""
+    assert "no task fits\n" == done(cli("list", "--state", "FAILED"))
+    assert "no task fits; wrok is not published, these types are: work\n" == done(cli("list", "--type", "wrok"))
+    assert "no task fits\n" == done(cli("list", "--type", "work"))
+
+
 def test_a_damaged_record_is_shown_as_one(cli: Cli, client: Client, redis: Redis) -> None:
     """One bad record never hides the others."""
     submitted(client, id="good")

@@ -177,7 +177,8 @@ def assert_all_or_nothing(stage: Scene, carrier: Carrier, key: str) -> None:
         traces |= {name for name in changed if name.startswith(stage.keys.bulk(""))}  # which counts it as damaged
         # When it is looked at again, and that a task whose dependents cannot be read has none.
         postponed = {"requeue": {stage.keys.task(ID)}, "settle": {stage.keys.task(DEPENDENCY)}}.get(carrier.verb, set())
-        assert changed <= {*indices(stage), stage.keys.quarantine, *traces, *postponed}, where
+        aside = {key, stage.keys.set_aside(key)}
+        assert changed <= {*indices(stage), stage.keys.quarantine, *traces, *postponed, *aside}, where
     elif word == "empty":
         assert [key in problem for problem in stage.redis.hvals(stage.keys.quarantine)] == [True], where
         assert changed <= {*indices(stage), stage.keys.quarantine, stage.keys.wake(QUEUE)}

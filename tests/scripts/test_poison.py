@@ -407,7 +407,8 @@ def test_damage_met_by_the_claim_after_a_finish_does_not_hide_that_the_attempt_e
     stage = scene(redis)
     stage.store.submit(submission())
     held = claimed(stage.store).held
-    redis.hset(stage.keys.claim("w9"), "not", "a string")
+    redis.rename(stage.keys.queues, "away")
+    redis.set(stage.keys.queues, "no hash")
     done = ending("COMPLETE")  # type: ignore[arg-type]
     answer, following = stage.store.finish(held, done, "worker:w9", wish("w9", "cc"))
     assert ("moved", State.SUCCESS, NothingToClaim("damaged")) == (answer.word, answer.state, following)

@@ -341,16 +341,17 @@ def test_one_damaged_record_keeps_no_other_from_its_repair(redis: Redis) -> None
     }
 
 
-def test_a_damaged_index_stops_only_what_needs_it(redis: Redis) -> None:
-    """The wrong type is told and left alone, everything else of the task is repaired."""
+def test_a_damaged_index_stops_nothing_else(redis: Redis) -> None:
+    """The wrong type is told and set aside, and everything of the task is repaired."""
     stage = scene(redis)
     put(stage, State.PENDING)
     redis.delete(stage.keys.state(State.PENDING))
     redis.set(stage.keys.state(State.PENDING), "text")
     redis.zrem(stage.keys.pending(QUEUE), ID)
     done = Upkeep(stage.store).compare([ID], actor=BY_PERSON)
-    assert ["kept", "repaired"] == sorted(finding.outcome for finding in done.findings)
+    assert ["repaired", "repaired"] == sorted(finding.outcome for finding in done.findings)
     assert redis.zscore(stage.keys.pending(QUEUE), ID)
+    assert redis.zscore(stage.keys.state(State.PENDING), ID)
 
 
 def test_a_history_that_is_none_stops_every_repair(redis: Redis) -> None:

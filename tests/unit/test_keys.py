@@ -27,7 +27,17 @@ def test_no_two_names_are_the_same_or_run_into_each_other() -> None:
 def test_every_name_says_its_redis_type(name: str) -> None:
     """The docstring begins with the type of the key."""
     kind = (inspect.getdoc(PUBLIC[name]) or "").partition(":")[0]
-    assert kind in ("hash", "list", "zset", "string", "string with TTL", "stream", "set", "pub/sub channel")
+    assert kind in (
+        "hash",
+        "list",
+        "zset",
+        "string",
+        "string with TTL",
+        "stream",
+        "set",
+        "pub/sub channel",
+        "any with TTL",
+    )
 
 
 @pytest.mark.parametrize("name", [*SINGLE, *BY_ID])

@@ -30,6 +30,7 @@ def settle(steps: list[str], **batch: Any) -> None:
     worker: Any = object.__new__(Runs)
     worker.claims = SimpleNamespace(store=None, keep=lambda reply: steps.append("keep"))
     worker.reporter, worker.actor, worker.next_claim = None, "worker:w", lambda: "claim"
+    worker.vitals = SimpleNamespace(note_unwritten=None)
     horse = SimpleNamespace(hand_out=lambda: steps.append("hand out"))
     members = {"ended": [(CLAIMED, DONE)], "rest": [], "tells": False, **batch}
     worker._settle(cast(Any, SimpleNamespace(horse=horse, **members)))

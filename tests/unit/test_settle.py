@@ -11,11 +11,12 @@ from typing import Any, cast
 import pytest
 from ghostless.jobs.errors import CorruptRecord, RedisUnavailable, StaleAttempt
 from ghostless.jobs.horse_process import KILLED
+from ghostless.jobs.keys import Keys
 from ghostless.jobs.messages import Answer, Claim, Claimed, Ending, Held, NothingToClaim
 from ghostless.jobs.model import Task
 from ghostless.jobs.reporter import Reporter
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.settle import settle
+from ghostless.jobs.settle import settle, tell
 from ghostless.jobs.supervisor import LEASE_SHARE, Shutdown, Supervisor
 from ghostless.jobs.wakeup import Wakeup
 from ghostless.statemachine import Event, Policy, Reason, State
@@ -35,6 +36,7 @@ class LossyStore:
         self.settings = Settings(beat=beat, lease=10)
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.ready: dict[str, list[Any]] = {}
+        self.keys = Keys()
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
@@ -107,6 +109,42 @@ def test_an_ending_is_sent_until_it_is_answered(store: LossyStore, reporter: Rep
     assert len({str(call) for call in store.of("finish_each")}) == 1
     first = next(index for index, (verb, _) in enumerate(store.calls) if verb == "finish_each")
     assert {verb for verb, _ in store.calls[first:]} == {"finish_each"}
+
+
+def test_an_ending_that_is_refused_is_kept_and_its_lease_too(
+    store: LossyStore, reporter: Reporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beside a damaged index it is sent again, alone, until it is taken; what ended with it is not told twice."""
+    other = replace(CLAIMED, held=Held("t2", 1, "token"), asked_at=time.monotonic())
+    damage = CorruptRecord("ghostless:owned:ann: expected zset, got string")
+    taken = Answer("moved", "t1", "SUCCESS", 1)
+    store.ready["finish_each"] = [([taken, damage], None), ([damage], None), ([taken], NothingToClaim("empty"))]
+    store.ready["heartbeat"] = [StaleAttempt("t2", 1)]  # which the next answer will tell
+    noted: list[tuple[str, str]] = []
+    ended = [(CLAIMED, DONE), (other, DONE)]
+    reply = tell(cast(Any, store), ended, "worker:w", give_up=lambda: False, note=lambda *told: noted.append(told))
+    assert reply == NothingToClaim("empty")
+    assert [2, 1, 1] == [len(call[0]) for call in store.of("finish_each")]
+    assert [(other.held, None)] * 2 == [call for call in store.of("heartbeat") if call[0] == other.held]
+    assert {"t2"} == {task_id for task_id, _ in noted}
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert all("ghostless:owned:ann" in line and "`ghostless doctor --repair`" in line for line in lines)
+
+
+def test_an_end_that_is_kept_is_not_judged_by_its_timeout(store: LossyStore) -> None:
+    """The lease is renewed with the time that the attempt has had, and a lease more."""
+    short = replace(TASK, policy=Policy(timeout=5_000))
+    claimed = replace(CLAIMED, task=short, asked_at=time.monotonic() - 60)
+    store.ready["finish_each"] = [([CorruptRecord("ghostless:retention: expected zset")], None)]
+    tell(cast(Any, store), [(claimed, DONE)], "worker:w", give_up=lambda: True)
+    assert [(HELD, pytest.approx(70_000, abs=1_000))] == store.of("heartbeat")
+
+
+def test_nobody_waits_for_a_record_that_cannot_be_read(store: LossyStore) -> None:
+    """That is for a person; the worker takes the next task."""
+    store.ready["finish_each"] = [([CorruptRecord("ghostless:task:t1 field losses: expected a whole number")], None)]
+    assert tell(cast(Any, store), [(CLAIMED, DONE)], "worker:w", give_up=lambda: False) is None
+    assert [] == store.of("heartbeat")
 
 
 def test_an_ending_that_comes_too_late_is_sent_once(store: LossyStore, reporter: Reporter) -> None:

@@ -16,6 +16,7 @@ import {
 
 const LOOK = 30_000; // ms between two looks at a task that nobody tells of any more
 const WHY = 5_000; // ms between two questions why a task is where it is: the answer counts seconds
+const NEWS = 1_000; // ms from a report of progress to that question, whose answer tells of reports too
 const PATIENCE = 10_000; // ms for which a request is repeated before its error is shown
 
 byId("unloaded").remove(); // all modules are there
@@ -32,6 +33,8 @@ const actions = new Actions(act);
 let shown = null;
 /** The newest report of progress. @type {{attempt: number, progress: number, message: string, at: number} | null} */
 let reported = null;
+/** What is about to ask why. @type {number | undefined} */
+let asking;
 let isFinal = false;
 let isFollowed = false;
 let connection = "connecting";
@@ -64,6 +67,15 @@ function withReport(read) {
 function onProgress(report) {
   reported = report;
   showProgress(report.progress, report.message);
+  askWhySoon();
+}
+
+/** Reports may come often; one answer is enough for all that come within a second. */
+function askWhySoon() {
+  asking ??= setTimeout(() => {
+    asking = undefined;
+    why.ask();
+  }, NEWS);
 }
 
 async function readWhy() {

@@ -2,7 +2,7 @@
 // How a task looks on its page.
 
 import { byId, element, fill, pretty, rich, show, write } from "./dom.js";
-import { ago, clock, hour, now } from "./times.js";
+import { ago, clock, hour, localized, now } from "./times.js";
 
 const LOG_LINES = 500;
 
@@ -81,11 +81,14 @@ function showFacts(task) {
   fill("facts", rows.flatMap(([label, text]) => [element("dt", {}, label), element("dd", {}, text)]));
 }
 
+/** The server's words. @param {string} text */
+const words = (text) => rich(localized(text));
+
 /** @param {{why: string, next: string, evidence: string[]}} explanation */
 export function showExplanation({ why, next, evidence }) {
-  fill("why", rich(why));
-  fill("next", next ? ["Next: ", ...rich(next)] : []);
-  fill("can", evidence.map((line) => element("li", {}, ...rich(line))));
+  fill("why", words(why));
+  fill("next", next ? ["Next: ", ...words(next)] : []);
+  fill("can", evidence.map((line) => element("li", {}, ...words(line))));
   write("as-of", `as of ${hour(now())}`);
 }
 
@@ -121,5 +124,5 @@ export function showFault(what, text) {
   else faults.delete(what);
   const told = [...new Set(faults.values())].join(" ");
   byId("fault").hidden = !told;
-  fill("fault", rich(told));
+  fill("fault", words(told));
 }

@@ -12,13 +12,20 @@ export function learnClock(answer) {
 /** The time now, in ms since 1970. */
 export const now = () => Date.now() + ahead;
 
-/** A time with its zone, the same text for everybody who reads over a shoulder. @param {number} ms */
+// Every time on a page is the reader's own, with the name of its zone.
+
+/** A time with its date. @param {number} ms */
 export function clock(ms) {
   return new Date(ms).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
 }
 
-/** The hour, minute and second of a time. @param {number} ms */
-export const hour = (ms) => new Date(ms).toLocaleTimeString(undefined, { hourCycle: "h23" });
+/** A time of today. @param {number} ms */
+export const hour = (ms) => new Date(ms).toLocaleTimeString(undefined, { timeStyle: "long" });
+
+const UTC = /\b(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d\+00:00)/g;
+
+/** What the server says, whose times are UTC. @param {string} text */
+export const localized = (text) => text.replace(UTC, (_, date, time) => clock(Date.parse(`${date}T${time}`)));
 
 const UNITS = /** @type {const} */ ([["day", 86400], ["hour", 3600], ["minute", 60]]);
 

@@ -6,7 +6,11 @@ from random import Random
 
 import pytest
 from faults.machine import Machine
+from flask.testing import FlaskClient
+from ghostless.app import create_app
+from ghostless.jobs.client import Client
 from ghostless.jobs.recurrence import MISFIRES
+from ghostless.jobs.settings import Settings
 from ghostless.statemachine import FINAL, TABLE, UNRECORDED, Event
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -42,27 +46,42 @@ BOUNDED = settings(
 )
 
 
+@pytest.fixture
+def web(redis: Redis) -> FlaskClient:
+    """The API, without a server."""
+    return create_app(client=Client(Settings(), redis)).test_client()
+
+
 @pytest.mark.timeout(0 if LONG else 600)  # a failure takes time, to find the shortest sequence that fails
-def test_every_sequence_agrees_with_the_model(redis: Redis, tmp_path: Path) -> None:
+def test_every_sequence_agrees_with_the_model(redis: Redis, tmp_path: Path, web: FlaskClient) -> None:
     """Whoever does whatever in whichever order: state, answers, budgets, history and indices are the model's."""
-    run_state_machine_as_test(lambda: Machine(redis, tmp_path, Counter()), settings=settings() if LONG else BOUNDED)
+    run_state_machine_as_test(
+        lambda: Machine(redis, tmp_path, web, Counter()), settings=settings() if LONG else BOUNDED
+    )
 
 
-def test_sequences_of_moves_agree_with_the_model(redis: Redis, tmp_path: Path) -> None:
+def test_sequences_of_moves_agree_with_the_model(redis: Redis, tmp_path: Path, web: FlaskClient) -> None:
     """Led by a chance that is even they meet every arrow of the table, each end of a dependency, and each duty."""
     reached: Counter[tuple[str, ...]] = Counter()
     for seed in range(SEQUENCES):
-        machine, chance = Machine(redis, tmp_path, reached), Random(seed)
+        machine, chance = Machine(redis, tmp_path, web, reached), Random(seed)
         machine.begin(seed)
         for _ in range(MOVES):
-            act = machine.move if machine.tasks and chance.random() < 0.75 else machine.keep_house
+            acts = (machine.move, machine.keep_house, machine.act_for_many)
+            (act,) = chance.choices(acts, (0.6 if machine.tasks else 0, 0.2, 0.2))
             act(chance.getrandbits(32))
             machine.agrees_with_the_model()
             machine.schedules_agree()
+            machine.plain_jobs_agree()
+            machine.deliveries_agree()
         machine.end_what_others_wait_for(chance.getrandbits(32))
         seldom = min(machine.tasks.values(), key=lambda task: reached[task.state, Event.REPAIR])
         machine.lose_an_entry(seldom.number, chance.randrange(9), chance.random() < 0.5)
+        if seed % 10 == 0:
+            machine.end_before_a_crowd(chance.getrandbits(32))
         machine.agrees_with_the_model()
         machine.is_sound()
+        machine.look_at_all()
+        machine.look_around()
         machine.teardown()
     assert set() == (ARROWS | ENDS | DUTIES) - {what for what, number in reached.items() if number}

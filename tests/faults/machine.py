@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from faults.machine_listeners import STATUS, WANTED
+from faults.machine_listeners import NEWS, STATUS, WANTED
 from faults.machine_people import MOST, QUEUES, TYPES, Wish
 from faults.machine_plans import MOST_TASKS
 from faults.machine_readers import Readers
@@ -99,10 +99,19 @@ class Machine(Readers):
             one = chance.choice(held)
             for _ in range(3):
                 self.reach_the_timeout(one, chance.random() < 0.8)
+        elif held and chance.random() < 0.3:
+            one = self.tasks[chance.choice(held).task_id]
+            self.lose(one.number, one.attempt, chance.choice([one.worker, "w1"]))
+        elif self.tasks and chance.random() < 0.3:
+            number = chance.choice(list(self.tasks.values())).number
+            what = chance.choice(["hold", "let_go", "let_go", "unpark", "recheck"])
+            self.keep_up(what, number, chance.choice(["watchdog:a", "watchdog:b"]))
+            self.publish_over_http("far.add")
         elif over and chance.random() < 0.8:
             self.keep_up(chance.choice(["purge", "archive", "demand"]), chance.choice(over), "watchdog:a")
         elif waiting := self._in({"PENDING"}):
-            claimed = self.claim(chance.choice(sorted(SERVED)), 1)
+            worker = chance.choice(sorted(SERVED))
+            claimed = self.claim_over_http(worker, "q1") if chance.random() < 0.5 else self.claim(worker, 1)
             self.lose_an_entry(self.tasks[chance.choice(waiting)].number, chance.randrange(9), chance.random() < 0.5)
             return claimed
         return multiple()
@@ -127,9 +136,13 @@ class Machine(Readers):
     def _listen(self, chance: Random) -> Any:
         for group in sorted(self.groups):
             name = chance.choice(["l1", "l2"])
-            for act in chance.sample(["begin", "begin", "done", "done", "give_back", "renew", "leave"], 4):
+            for act in chance.sample(["begin", "begin", "done", "done", "park", "give_back", "renew", "leave"], 4):
                 self.handle(group, name, act)
+            if chance.random() < 0.3:
+                self.replay(group)
             self.listen(group, chance.choice(["l1", "l2"]), chance.randint(1, 4))
+        if chance.random() < 0.1:
+            self.remove_group(NEWS)
         return multiple()
 
     def _deliver(self, chance: Random) -> Any:
@@ -151,6 +164,9 @@ class Machine(Readers):
             if chance.random() < 0.7:
                 self.start(self.tasks[task_id].number, "w2")
         held = [_held(self.tasks[task_id]) for task_id in self._in(RUNNING)]
+        for one in held:
+            verb = chance.choice(["heartbeat", "progress", "checkpoint", "log", "stage"])
+            self.report(one, verb, chance.random() < 0.5)
         held += [Held("t0", 1, "0" * 16), Held("nobody", 1, "0" * 16)]
         self.beat_together(held[:3])
         several = [(one, chance.choice(ENDINGS)) for one in chance.sample(held, min(3, len(held)))]

@@ -3,12 +3,14 @@
 from random import Random
 
 from faults.machine_keepers import Keepers
-from faults.machine_people import MOST, POLICY
+from faults.machine_people import MOST
 from faults.machine_workers import ENDINGS
 from faults.model import FINAL, Model, settle
-from ghostless.jobs.messages import Claim, Ending, Held, Submission
+from ghostless.jobs.client import Submitted
+from ghostless.jobs.messages import Claim, Ending, Held
+from ghostless.jobs.submission import Request
 from ghostless.lua import BATCH
-from ghostless.statemachine import Event, Reason
+from ghostless.statemachine import Event, Reason, State
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -30,7 +32,7 @@ class Crowds(Keepers):
         chance = Random(seed)
         way, size = chance.choice(WAYS), BATCH + chance.randint(2, 8)
         names = [f"c{number}" for number in range(size + 1)]
-        crowd = [self._of_crowd(names, number, way == "chain") for number in range(size + 1)]
+        crowd = self._come(names, way == "chain")
         ending = BAD[0] if way == "retried" else chance.choice([GOOD, *BAD] if way == "fan" else BAD)
         self._end_first(crowd[0], ending)
         self._tell_a_batch(crowd[1:])
@@ -44,13 +46,19 @@ class Crowds(Keepers):
         self.met["crowd", way] += 1
         self._leave(crowd)
 
-    def _of_crowd(self, names: list[str], number: int, is_chain: bool) -> Model:
-        name, awaited = names[number], names[number - 1] if is_chain else names[0]
-        depends_on = (awaited,) if number else ()
-        submission = Submission(name, "demo.add", "crowd", POLICY, "{}", "of a crowd", depends_on=depends_on)
-        task = self.tasks[name] = Model(name, "demo.add", "crowd")
-        assert task.submit(False, set(depends_on), set()) == self.store.submit(submission).word
-        return task
+    def _come(self, names: list[str], is_chain: bool) -> list[Model]:
+        """Submit the one that ends first, and all others, each of which waits for it or for the one before."""
+        awaited = [[], *([names[number - 1]] if is_chain else [names[0]] for number in range(1, len(names)))]
+        requests = [
+            Request("demo.add", {}, name, "crowd", depends_on=others)
+            for name, others in zip(names, awaited, strict=True)
+        ]
+        crowd = [Model(name, "demo.add", "crowd") for name in names]
+        self.tasks |= {task.id: task for task in crowd}
+        for task, others, told in zip(crowd, awaited, self.client.submit_many(requests), strict=True):
+            task.submit(False, set(others), set())
+            assert told == Submitted(task.id, State(task.state), created=True)
+        return crowd
 
     def _end_first(self, first: Model, ending: tuple[Event, Reason]) -> None:
         token = next(self.tokens)

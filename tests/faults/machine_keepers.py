@@ -114,12 +114,12 @@ class Keepers(Planners):
         if task:
             getattr(self, f"_{what}")(task, actor)
 
-    def _hold(self, task: Model, _actor: str) -> None:
-        self.store.pause_queue(task.queue)
+    def _hold(self, task: Model, actor: str) -> None:
+        self.door(actor == "watchdog:b").pause_queue(task.queue)
         self.paused.add(task.queue)
 
-    def _let_go(self, task: Model, _actor: str) -> None:
-        self.store.resume_queue(task.queue)
+    def _let_go(self, task: Model, actor: str) -> None:
+        self.door(actor == "watchdog:b").resume_queue(task.queue)
         self.paused.discard(task.queue)
 
     def _unpark(self, task: Model, _actor: str) -> None:

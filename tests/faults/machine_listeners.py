@@ -1,7 +1,9 @@
 """Listeners that are handed what happened, and callbacks that are delivered: the machine's eighth part."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
+import pytest
 from faults.machine_crowds import Crowds
 from faults.machine_people import HOOK
 from faults.model import FINAL
@@ -11,7 +13,9 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.consumer import Consumer, Handed
 from ghostless.jobs.deliveries import SHARE, Taken
 from ghostless.jobs.delivery import Try
+from ghostless.jobs.errors import GroupNotFound
 from ghostless.jobs.keys import CALLBACKS
+from ghostless.jobs.model import Entry
 from ghostless.jobs.settings import Settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
@@ -40,7 +44,8 @@ class Listeners(Crowds):
 
     def __init__(self, redis: Redis, folder: Path, web: FlaskClient) -> None:
         super().__init__(redis, folder, web)
-        self.callbacks = Client(Settings(), redis)
+        self.listening, self.callbacks = Client(Settings(), redis).listeners, Client(Settings(), redis).deliveries
+        self.entries: dict[str, Entry] = {}  # all that was handed out
         self.deliveries: dict[tuple[str, str], Told] = {}
         self.taken: dict[tuple[str, str], list[tuple[Taken, int]]] = {}  # by those who did not tell yet how it went
 
@@ -70,8 +75,9 @@ class Listeners(Crowds):
             handed += heard.handed
         self._expect_handed(model, name, handed)
         model.miss()
-        status = next(status for status in self.callbacks.listeners.all() if status.name == group)
-        assert (len(model.held), model.missed, 0) == (status.pending, status.missed, status.behind), (model, status)
+        status = next(status for status in self.listening.all() if status.name == group)
+        found = (status.pending, status.missed, status.parked, status.behind)
+        assert (len(model.held), model.missed, len(model.parked), 0) == found, (model, status)
 
     def _expect_handed(self, model: Group, name: str, handed: list[Handed]) -> None:
         left, to_come = set(model.of("")) - model.gone, model.to_come(self.tasks.values())
@@ -89,6 +95,7 @@ class Listeners(Crowds):
             entry = (one.entry.event, one.entry.from_state, one.entry.to_state, one.entry.attempt)
             assert (entry, 0) == (to_come[one.entry.task].pop(0), one.begun)
             model.held[one.entry.id] = Holding(one.entry.task, name)
+            self.entries[one.entry.id] = one.entry
             self._plan_delivery(model, one)
         assert not any(to_come.values())
 
@@ -96,10 +103,10 @@ class Listeners(Crowds):
         """The end of a task is to be told: it is planned once, however often that is asked for."""
         if model.is_of_callbacks:
             for _ in range(2):
-                self.callbacks.deliveries.plan(one.entry)
-            self.deliveries[one.entry.task, one.entry.id] = Told()
+                self.callbacks.plan(one.entry)
+            self.deliveries.setdefault((one.entry.task, one.entry.id), Told())
 
-    @rule(group=groups, name=consumers, act=st.sampled_from(["begin", "done", "give_back", "renew", "leave"]))
+    @rule(group=groups, name=consumers, act=st.sampled_from(["begin", "done", "park", "give_back", "renew", "leave"]))
     def handle(self, group: str, name: str, act: str) -> None:
         """Do something with what a listener holds: begin one, be done with it; keep all, give them back, leave."""
         model = self.groups.get(group)
@@ -110,7 +117,7 @@ class Listeners(Crowds):
             consumer.dismiss(-1)  # all who hold nothing
             rows = self.redis.xinfo_consumers(self.keys.history, group)
             assert [] == [row["name"] for row in rows if not row["pending"]]
-        elif act in ("begin", "done") and held:
+        elif act in ("begin", "done", "park") and held:
             self._handle_one(model, consumer, held[0], act)
         elif act in ("give_back", "renew"):
             getattr(consumer, act)(held)
@@ -122,12 +129,30 @@ class Listeners(Crowds):
             consumer.begin(entry_id, holding.begun + 1)
             holding.begun += 1
             model.claim([entry_id], holding.consumer)
-        else:
+        elif act == "done":
             consumer.done([entry_id])
             model.drop(entry_id)
+        else:
+            consumer.park(self.entries[entry_id], holding.begun, "it broke")
+            model.park(entry_id)
+
+    @rule(group=groups)
+    def replay(self, group: str) -> None:
+        """Let what is parked be tried again, but for what is gone."""
+        if group in self.groups:
+            replayed = self.listening.replay(group)
+            assert self.groups[group].replay(self.tasks) == (set(replayed.again), set(replayed.gone))
+            self.met["replayed", str(bool(replayed.again))] += 1
+
+    @rule(group=groups)
+    def remove_group(self, group: str) -> None:
+        """Remove a group, with all that is parked in it; it may not be there."""
+        is_there = self.groups.pop(group, None) is not None
+        with nullcontext() if is_there else pytest.raises(GroupNotFound):
+            self.listening.remove(group)
 
     def _consumer(self, group: str, name: str) -> Consumer:
-        return Consumer(self.callbacks.listeners, group, name, LEASE)
+        return Consumer(self.listening, group, name, LEASE)
 
     # Callbacks
 
@@ -135,7 +160,7 @@ class Listeners(Crowds):
     @rule(most=st.integers(1, 6))
     def take(self, most: int) -> None:
         """Take callbacks to deliver: only those whose time has come, and no more to one host than its share."""
-        found = self.callbacks.deliveries.take(most, {})
+        found = self.callbacks.take(most, {})
         there = due(self.deliveries)
         assert min(most, SHARE, len(there)) == len(found)
         for taken in found:
@@ -158,7 +183,7 @@ class Listeners(Crowds):
             del self.taken[name]
         after, wait = taken.delivery.tried(Try(taken.at, 1, STATUS[outcome]), PAUSE, 0.5)
         is_heard = self.deliveries[name].tried(version, outcome)
-        assert is_heard == self.callbacks.deliveries.note(taken, after, wait)
+        assert is_heard == self.callbacks.note(taken, after, wait)
         self.met["delivery", outcome if is_heard else "told too late"] += 1
 
     @precondition(lambda self: self.deliveries)
@@ -172,7 +197,7 @@ class Listeners(Crowds):
         if is_http:
             assert 202 == self.http.ask("POST", "tasks/{}/deliveries/{}/redeliver".format(*name)).status_code
         else:
-            self.callbacks.deliveries.redeliver(*name)
+            self.callbacks.redeliver(*name)
         self.deliveries[name].anew()
 
     @precondition(lambda self: self.deliveries)
@@ -192,6 +217,6 @@ class Listeners(Crowds):
         found = {
             (task_id, one.delivery.id): str(one.delivery.state)
             for task_id in {task_id for task_id, _ in self.deliveries}
-            for one in self.callbacks.deliveries.of_task(task_id)
+            for one in self.callbacks.of_task(task_id)
         }
         assert {name: told.state for name, told in self.deliveries.items()} == found

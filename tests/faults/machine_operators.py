@@ -56,14 +56,17 @@ class Operators(People):
     @rule(verb=st.sampled_from(sorted(ACTIONS)), task_type=types, actor=actors, is_http=st.booleans())
     def wish_for_all(self, verb: str, task_type: str, actor: str, is_http: bool) -> None:
         """Ask for something to be done to all tasks of a type, and let watchdogs work that off at once."""
-        bulk_id = self.begin_for_all(verb, task_type, actor, is_http)
+        bulk_id = self._begin(verb, task_type, actor, is_http)
         while bulk_id in self.running:
             self.work_a_page(LOOKS)
 
     @precondition(lambda self: len(self.running) < 3)
     @rule(verb=st.sampled_from(sorted(ACTIONS)), task_type=types, actor=actors, is_http=st.booleans())
-    def begin_for_all(self, verb: str, task_type: str, actor: str, is_http: bool) -> str:
+    def begin_for_all(self, verb: str, task_type: str, actor: str, is_http: bool) -> None:
         """Ask for it, and do no more."""
+        self._begin(verb, task_type, actor, is_http)
+
+    def _begin(self, verb: str, task_type: str, actor: str, is_http: bool) -> str:
         if is_http:
             answer = self.http.ask("POST", f"tasks/bulk/{verb}", {"filter": {"type": task_type}})
             assert 202 == answer.status_code

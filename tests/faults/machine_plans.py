@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from faults.machine_people import FAR, POLICY, TYPES, types
+from faults.machine_people import FAR, POLICY, QUEUES, TYPES, types
 from faults.machine_people import queues as queue_names
 from faults.machine_teams import Teams
 from faults.model import FINAL, Model
@@ -70,8 +70,10 @@ class Planners(Teams):
 
     def publish(self) -> None:
         """Make the types known, as a deploy does: a scheduler submits no other."""
-        published = {"queue": "q1", "policy": POLICY.pack(), "schema": {"type": "object"}, "description": ""}
-        self.store.publish_types(dict.fromkeys(TYPES, published))
+        published = {"policy": POLICY.pack(), "schema": {"type": "object"}, "description": ""}
+        self.store.publish_types(
+            {name: published | {"queue": queue} for name, queue in zip(TYPES, QUEUES, strict=True)}
+        )
 
     @rule(name=names, plan=plans)
     def register(self, name: str, plan: Plan) -> None:

@@ -9,7 +9,7 @@ from faults.machine_workers import SERVED, Workers, endings, workers
 from flask.testing import FlaskClient
 from ghostless.jobs.messages import Claim, Ending, Finished, Held, PlainJob
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule
+from hypothesis.stateful import invariant, multiple, precondition, rule
 from redis import Redis
 
 
@@ -34,7 +34,7 @@ class Teams(Workers):
         self.met["ended together", str(len({told.word for told in answers}) > 1)] += 1
         if claim is None:
             assert reply is None
-            return []
+            return multiple()
         self.claims[worker] = claim
         return self._claimed(claim, reply)
 
@@ -88,8 +88,11 @@ class Teams(Workers):
     @invariant()
     def plain_jobs_agree(self) -> None:
         """Each plain job stands in its queue, in its order, or with the worker that took it."""
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for queue in self.plain:
+                pipeline.lrange(self.keys.rq_queue(queue), 0, -1)
+                pipeline.lrange(f"{self.keys.rq_queue(queue)}:intermediate", 0, -1)
+            found = iter(pipeline.execute())
         for queue, names in self.plain.items():
-            key = self.keys.rq_queue(queue)
-            assert names == [name for name in self.redis.lrange(key, 0, -1) if name.startswith("j")]
-            begun = sorted(job.job_id for job in self.begun if job.queue == queue)
-            assert begun == sorted(self.redis.lrange(f"{key}:intermediate", 0, -1))
+            assert names == [name for name in next(found) if name.startswith("j")]
+            assert sorted(job.job_id for job in self.begun if job.queue == queue) == sorted(next(found))

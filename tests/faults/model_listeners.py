@@ -1,6 +1,6 @@
 """What a group of listeners is handed, and how far callbacks are, in plain Python."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from faults.model import Model
@@ -25,6 +25,7 @@ class Group:
     held: dict[str, Holding] = field(default_factory=dict)  # entry id -> who has it
     gone: set[str] = field(default_factory=set)  # entries that were handed out, whose tasks were purged
     missed: int = 0
+    parked: dict[str, str] = field(default_factory=dict)  # entry id -> its task, of what could not be handled
 
     def begin(self, tasks: Iterable[Model]) -> None:
         """Begin behind all that there is."""
@@ -57,6 +58,18 @@ class Group:
                 self.drop(entry_id)
             else:
                 self.held[entry_id].consumer = consumer
+
+    def park(self, entry_id: str) -> None:
+        """Its handler could not handle it: it is set aside."""
+        self.parked[entry_id] = self.held[entry_id].task_id
+        self.drop(entry_id)
+
+    def replay(self, tasks: Collection[str]) -> tuple[set[str], set[str]]:
+        """Whoever asks next gets what is parked, but for what is gone; return the ids of both."""
+        again = {entry_id for entry_id, task_id in self.parked.items() if task_id in tasks}
+        for entry_id in again:
+            self.held[entry_id] = Holding(self.parked.pop(entry_id), "")
+        return again, set(self.parked)
 
     def drop(self, entry_id: str) -> None:
         """Nobody holds it any more."""

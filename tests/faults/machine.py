@@ -148,6 +148,9 @@ class Machine(Readers):
     def _deliver(self, chance: Random) -> Any:
         if CALLBACKS in self.groups:
             self.listen(CALLBACKS, "l1", 4)
+        else:  # so nobody would tell of this one's end
+            number = len(self.tasks) + len(self.purged)
+            self.submit(Wish(number, TYPES[0], QUEUES[0], False, "", [], "client:a", True), chance.random() < 0.5)
         for _ in range(4):
             if self.deliveries and chance.random() < 0.6:
                 self.let_deliveries_come()

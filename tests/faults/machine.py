@@ -17,7 +17,7 @@ from ghostless.jobs.bulk import ACTIONS
 from ghostless.jobs.keys import CALLBACKS
 from ghostless.jobs.messages import Held
 from ghostless.jobs.recurrence import MISFIRES, OVERLAPS
-from ghostless.statemachine import TABLE, Event
+from ghostless.statemachine import TABLE, Event, Reason
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, multiple, precondition, rule
 from redis import Redis
@@ -85,7 +85,7 @@ class Machine(Readers):
         self.start(first.number, "w2")
         if chance.random() < 0.2:
             self.wish(first.number, "cancel", "client:a")
-        self.finish(_held(first), chance.choice(ENDINGS), False)
+        self.finish(_held(first), chance.choice(ENDINGS), False, chance.random() < 0.5)
         self._submit(chance, [first.number])
 
     @rule(target=Workers.attempts, seed=seeds)
@@ -124,8 +124,12 @@ class Machine(Readers):
         return chance.choice(acts)(chance)
 
     def _bulk(self, chance: Random) -> Any:
+        if chance.random() < 0.5:
+            self._hand_back()
         if len(self.running) < 2 and chance.random() < 0.6:
             self.begin_for_all(chance.choice(sorted(ACTIONS)), chance.choice(TYPES), "client:a", chance.random() < 0.3)
+        for task in chance.sample(list(self.tasks.values()), min(2, len(self.tasks))):
+            self.wish(task.number, chance.choice(["pause", "pause", "resume", "retry"]), "client:a")
         for _ in range(chance.randint(1, 6)):
             if self.running:
                 self.work_a_page(1)
@@ -133,14 +137,25 @@ class Machine(Readers):
             self.stop(chance.choice(sorted(self.running)), "client:b", chance.random() < 0.5)
         return multiple()
 
+    def _hand_back(self) -> None:
+        """Let a worker hand back all at once what it has: these enter their next state in the same moment."""
+        for task_id in self._in({"PENDING"})[:4]:
+            self.start(self.tasks[task_id].number, "w2")
+        held = [_held(self.tasks[task_id]) for task_id in self._in({"PROCESSING"})]
+        if held:
+            self.finish_together([(one, (Event.SUSPEND, Reason.SHUTDOWN)) for one in held], "w2", False)
+
     def _listen(self, chance: Random) -> Any:
+        if NEWS not in self.groups:
+            self.subscribe(NEWS, chance.random() < 0.5)
         for group in sorted(self.groups):
-            name = chance.choice(["l1", "l2"])
-            for act in chance.sample(["begin", "begin", "done", "done", "park", "give_back", "renew", "leave"], 4):
+            name, other = chance.choice([("l1", "l2"), ("l2", "l1"), ("l1", "l1")])
+            self.listen(group, name, chance.randint(1, 4))
+            for act in chance.sample(["begin", "begin", "done", "done", "park", "renew", "give_back", "leave"], 5):
                 self.handle(group, name, act)
             if chance.random() < 0.3:
                 self.replay(group)
-            self.listen(group, chance.choice(["l1", "l2"]), chance.randint(1, 4))
+            self.listen(group, other, chance.randint(1, 4))
         if chance.random() < 0.1:
             self.remove_group(NEWS)
         return multiple()
@@ -155,7 +170,7 @@ class Machine(Readers):
             if self.deliveries and chance.random() < 0.6:
                 self.let_deliveries_come()
             if self.deliveries:
-                self.take(chance.randint(1, 6))
+                self.take(chance.randint(1, 6), chance.randint(0, 3))
             if self.taken and chance.random() < 0.7:
                 self.tell(chance.choice(sorted(self.taken)), chance.random() < 0.5, chance.choice(sorted(STATUS)))
             elif self.deliveries:
@@ -173,7 +188,10 @@ class Machine(Readers):
         held += [Held("t0", 1, "0" * 16), Held("nobody", 1, "0" * 16)]
         self.beat_together(held[:3])
         several = [(one, chance.choice(ENDINGS)) for one in chance.sample(held, min(3, len(held)))]
-        return self.finish_together(several, "w1", chance.random() < 0.5)
+        claimed = self.finish_together(several, "w1", chance.random() < 0.5)
+        for one, _ in several:  # of an end that was told already, or of another one than that
+            self.finish(one, chance.choice(ENDINGS), True, True)
+        return claimed
 
     def _plain(self, chance: Random) -> Any:
         queue = chance.choice(QUEUES)
@@ -213,8 +231,10 @@ class Machine(Readers):
         # From some states there is much more to come than from others.
         usual = 1.0 if task.state in RUNNING else 0.1
         weights = [{Event.CANCEL: usual, Event.PAUSE: 3.0}.get(event, 1.0) for event in ways]
+        # What was not reached yet comes first.
+        weights = [w if self._reached[task.state, event] else 10.0 for w, event in zip(weights, ways, strict=True)]
         number, event = task.number, chance.choices(ways, weights)[0]
-        is_http = chance.random() < 0.3
+        is_http = chance.random() < 0.4
         if event in WISHES:
             self.wish(number, event.lower(), "client:a", is_http)
         elif event in ENDS:

@@ -10,30 +10,33 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from audit import audit
+from faults import chaos_http
 from faults.chaos_faults import FAULTS, Target
 from faults.chaos_report import Death, Report, effects, overlaps, told
+from faults.chaos_staff import Staff
 from fleet import QUICK, Fleet
 from ghostless.jobs.client import Client, Filter
 from ghostless.jobs.connection import connect
 from ghostless.jobs.errors import GhostlessError, RedisFull, RedisRefused, RedisUnavailable
 from ghostless.jobs.model import Task
 from ghostless.jobs.settings import Settings
+from ghostless.jobs.submission import Request
 from ghostless.statemachine import FINAL, State
+from receiver import Receiver, receiving
 from redis.exceptions import RedisError
 from redis_server import RedisServer
 
-WORKERS, WATCHDOGS = 3, 2
 PAUSE = 0.15
 """Seconds between two submits."""
 
-KINDS = ("quick", "quick", "long", "failing", "cancelled", "paused", "chained")
+KINDS = ("quick", "quick", "long", "failing", "cancelled", "paused", "chained", "together", "http")
 PARAMS: dict[str, dict[str, Any]] = {
     "quick": {"seconds": 0.0},
     "long": {"seconds": 1.0},
@@ -41,7 +44,13 @@ PARAMS: dict[str, dict[str, Any]] = {
     "cancelled": {"seconds": 1.0},
     "paused": {"seconds": 0.6},
     "chained": {"seconds": 0.0},
+    "together": {},
+    "http": {"seconds": 0.5},
 }
+TYPES = {"together": "chaos.short", "http": chaos_http.TYPE}
+TOGETHER = 4
+"""How many are submitted together, in one call."""
+
 RECENT = 10
 """How many of the last tasks a chained one may wait for; for two of them."""
 
@@ -53,6 +62,7 @@ class Chaos:
     folder: Path
     seconds: float
     seed: int
+    receiver: Receiver  # of callbacks
     accepted: dict[str, str] = field(default_factory=dict)  # id -> kind
     chains: dict[str, list[str]] = field(default_factory=dict)  # id -> what it depends on
     cancelled: set[str] = field(default_factory=set)  # whose cancel was answered "moved"
@@ -68,13 +78,17 @@ class Chaos:
         self.server = RedisServer(redis, durable=True).start()
         self.fleet = Fleet(self.server.url, self.folder)
         self.target = Target(self.server, {}, {}, self.chance)
-        self.settings = Settings.from_environment({**QUICK, "GHOSTLESS_REDIS_URL": self.server.url})
+        told = self.folder / "told"
+        told.mkdir()
+        self.staff = Staff(self.fleet, self.target, told)
+        surroundings = {**QUICK, **self.fleet.environment, "GHOSTLESS_REDIS_URL": self.server.url}
+        self.settings = Settings.from_environment(surroundings)
         self._stop = threading.Event()
 
     def run(self) -> Report:
         """Load, break, wait until all is over, and look."""
-        self._keep_alive()
-        _insist(lambda: self._assert_published())
+        self.staff.keep_alive()
+        _insist(self._assert_ready)
         people = [threading.Thread(target=self._submit), threading.Thread(target=self._wish)]
         for person in people:
             person.start()
@@ -88,20 +102,9 @@ class Chaos:
         self._await_ends()
         return self._report(time.monotonic() - began)
 
-    def _assert_published(self) -> None:
-        if "chaos.work" not in Client(self.settings).types():
-            raise RedisUnavailable(TimeoutError("no worker has published yet"))
-
-    def _keep_alive(self) -> None:
-        """Start what does not run, as a service manager does."""
-        for number in range(WORKERS):
-            name = f"w{number}"
-            if name not in self.target.workers or self.target.workers[name].poll() is not None:
-                self.target.workers[name] = self.fleet.worker(tasks="faults.chaos_tasks")
-        for number in range(WATCHDOGS):
-            name = f"d{number}"
-            if name not in self.target.watchdogs or self.target.watchdogs[name].poll() is not None:
-                self.target.watchdogs[name] = self.fleet.watchdog()
+    def _assert_ready(self) -> None:
+        if not self.staff.is_ready(Client(self.settings)):
+            raise RedisUnavailable(TimeoutError("not all that is needed is there yet"))
 
     def _break_things(self) -> None:
         ends_at = time.monotonic() + self.seconds
@@ -119,7 +122,7 @@ class Chaos:
             until = time.monotonic() + 1
             while time.monotonic() < until:
                 undoings = _undone(undoings)
-                self._keep_alive()
+                self.staff.keep_alive()
                 time.sleep(0.05)
         for _, undo in undoings:
             _insist(undo)
@@ -137,15 +140,22 @@ class Chaos:
 
     def _submit(self) -> None:
         chance, client = random.Random(self.seed + 1), Client(self.settings)
-        number = 0
         while not self._stop.is_set():
-            kind, task_id = chance.choice(KINDS), f"chaos-{number}"
-            params = PARAMS[kind] | {"trace": str(self.trace)}
-            earlier = chance.sample(list(self.accepted)[-RECENT:], min(2, number)) if kind == "chained" else []
-            _insist(lambda: client.submit("chaos.work", params, id=task_id, depends_on=earlier))  # noqa: B023
-            self.accepted[task_id], self.chains[task_id] = kind, earlier
-            number += 1
+            kind = chance.choice(KINDS)
+            earlier = list(self.accepted)[-RECENT:] if kind == "chained" else []
+            earlier = chance.sample(earlier, min(2, len(earlier)))
+            requests = [self._request(kind, number, earlier) for number in range(TOGETHER if kind == "together" else 1)]
+            _insist(lambda: _submit_all(client, requests))  # noqa: B023
+            for request in requests:
+                self.accepted[str(request.id)], self.chains[str(request.id)] = kind, earlier
             time.sleep(PAUSE)
+
+    def _request(self, kind: str, number: int, earlier: Sequence[str]) -> Request:
+        return Request(
+            TYPES.get(kind, "chaos.work"), PARAMS[kind] | {"trace": str(self.trace)},
+            f"chaos-{len(self.accepted) + number}", depends_on=earlier,
+            callback_url=self.receiver.url if kind == "quick" else None,
+        )  # fmt: skip
 
     def _wish(self) -> None:
         """Cancel and pause what is to be; resume what was paused."""
@@ -179,11 +189,14 @@ class Chaos:
     def _await_ends(self, patience: float = 60.0) -> None:
         client, until = Client(self.settings), time.monotonic() + patience
         while time.monotonic() < until:
-            self._keep_alive()
+            self.staff.keep_alive()
             self._resume_paused(client)
             counts = _insist(client.counts)
             if sum(count for state, count in counts.items() if state not in FINAL) == 0:
-                return
+                break
+            time.sleep(0.1)
+        while time.monotonic() < until and self.staff.untold(list(self.accepted)):
+            self.staff.keep_alive()
             time.sleep(0.1)
 
     def _report(self, draining: float) -> Report:
@@ -205,7 +218,13 @@ class Chaos:
             stale_writes=stale,
             draining=draining,
             deaths=list(self._told(client)),
+            untold=[*self.staff.untold(list(self.accepted)), *self._unplanned(client)],
         )  # fmt: skip
+
+    def _unplanned(self, client: Client) -> list[str]:
+        """Return the tasks with a callback that was not told, and is not to be told either."""
+        with_callback = [task_id for task_id, kind in self.accepted.items() if kind == "quick"]
+        return [f"the callback of {task_id}" for task_id in with_callback if not client.deliveries_of(task_id)]
 
     def _due_ends(self) -> dict[str, State]:
         """Return how each task is to end: who depends on what was cancelled is cancelled too."""
@@ -254,13 +273,20 @@ def _insist(call: Callable[[], Any]) -> Any:
             time.sleep(0.1)
 
 
+def _submit_all(client: Client, requests: Sequence[Request]) -> None:
+    for answer in client.submit_many(requests):
+        if isinstance(answer, GhostlessError):
+            raise answer
+
+
 def run(folder: Path, seconds: float, seed: int) -> Report:
     """Run chaos in a folder and return what it found."""
-    chaos = Chaos(folder, seconds, seed)
-    try:
-        report = chaos.run()
-    finally:
-        left = chaos.close()
+    with receiving() as receiver:
+        chaos = Chaos(folder, seconds, seed, receiver)
+        try:
+            report = chaos.run()
+        finally:
+            left = chaos.close()
     report.left = left
     return report
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psutil
 from fleet import horse_of
@@ -27,6 +27,7 @@ class Target:
     workers: dict[str, Process]
     watchdogs: dict[str, Process]
     chance: random.Random
+    others: dict[str, Process] = field(default_factory=dict)  # by what they are
     hit: int = 0  # pid of the worker that the last fault was for
 
     def redis(self) -> Redis:
@@ -56,6 +57,36 @@ def kill_watchdog(target: Target) -> None:
     target.chance.choice(list(target.watchdogs.values())).kill()
 
 
+def kill_http_worker(target: Target) -> None:
+    """SIGKILL a worker over HTTP."""
+    target.hit = target.others["far"].pid
+    target.others["far"].kill()
+
+
+def kill_server(target: Target) -> None:
+    """SIGKILL the web server, through which workers over HTTP reach their tasks."""
+    target.others["server"].kill()
+
+
+def kill_listener(target: Target) -> None:
+    """SIGKILL a listener."""
+    target.others["listener"].kill()
+
+
+def freeze_server(target: Target) -> Undo:
+    """SIGSTOP the web server."""
+    server = target.others["server"]
+    server.send_signal(signal.SIGSTOP)
+    return 2.5, lambda: server.send_signal(signal.SIGCONT)
+
+
+def freeze_listener(target: Target) -> Undo:
+    """SIGSTOP a listener for longer than what it holds is its own."""
+    listener = target.others["listener"]
+    listener.send_signal(signal.SIGSTOP)
+    return 2.5, lambda: listener.send_signal(signal.SIGCONT)
+
+
 def redeploy(target: Target) -> None:
     """SIGTERM a worker."""
     target.worker().terminate()
@@ -73,6 +104,13 @@ def freeze_worker(target: Target) -> Undo:
     worker = target.worker()
     worker.send_signal(signal.SIGSTOP)
     return 2.5, lambda: worker.send_signal(signal.SIGCONT)
+
+
+def freeze_worker_for_good(target: Target) -> Undo:
+    """SIGSTOP a worker, maybe in its wait for a task, which it is given and never begins, and SIGKILL it then."""
+    worker = target.worker()
+    worker.send_signal(signal.SIGSTOP)
+    return 1.0, worker.kill
 
 
 def freeze_watchdog(target: Target) -> Undo:
@@ -104,6 +142,13 @@ def cut(target: Target) -> None:
     """Drop every connection."""
     with target.redis() as redis:
         redis.client_kill_filter(_type="normal", skipme=True)
+
+
+def cut_one(target: Target) -> None:
+    """Drop one connection, whosever it is."""
+    with target.redis() as redis:
+        connections = sorted(int(each["id"]) for each in redis.client_list(_type="normal"))
+        redis.client_kill_filter(_id=str(target.chance.choice(connections)))
 
 
 def cut_hints(target: Target) -> None:
@@ -177,7 +222,8 @@ def full(target: Target) -> Undo:
 
 FAULTS: tuple[Callable[[Target], Undo | None], ...] = (
     *(kill_worker, kill_horse, kill_watchdog, redeploy, redeploy_in_haste),
-    *(freeze_worker, freeze_worker_and_horse, freeze_watchdog),
-    *(cut, cut_hints, slow_writes, slow_redis, sleeping_redis, flush_scripts),
+    *(kill_http_worker, kill_server, kill_listener),
+    *(freeze_worker, freeze_worker_for_good, freeze_worker_and_horse, freeze_watchdog, freeze_server, freeze_listener),
+    *(cut, cut_one, cut_hints, slow_writes, slow_redis, sleeping_redis, flush_scripts),
     *(crash_redis, restart_redis, read_only, full),
 )

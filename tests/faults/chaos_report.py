@@ -48,6 +48,7 @@ class Report:
     stale_writes: int
     draining: float  # seconds until everything was over, after the last fault
     deaths: list[Death]
+    untold: list[str] = field(default_factory=list)  # ends of which no listener heard, or no callback is to come
     left: list[str] = field(default_factory=list)  # processes that outlived the run
 
     @property
@@ -56,7 +57,7 @@ class Report:
         return not self._broken()
 
     def _broken(self) -> list[str]:
-        kinds = (self.violations, self.overlaps, self.wrong_ends, self.left)
+        kinds = (self.violations, self.overlaps, self.wrong_ends, self.untold, self.left)
         return [what for kind in kinds for what in kind[:SHOWN]]
 
     def _told_of(self, fault: str) -> list[str]:
@@ -82,6 +83,7 @@ class Report:
             f"illegal histories {illegal}",
             f"overlaps          {len(self.overlaps)}",
             f"wrong ends        {len(self.wrong_ends)}",
+            f"untold ends       {len(self.untold)}",
             f"audit violations  {len(self.violations)}",
             f"left behind       {len(self.left)}",
             f"stale writes      {self.stale_writes} refused",

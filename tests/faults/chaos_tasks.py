@@ -26,3 +26,10 @@ def work(ctx: Context, trace: Path, seconds: float, failures: int = 0) -> int:
             time.sleep(0.02)
             done += 0.02
             ctx.checkpoint(done)
+
+
+@task("chaos.short", max_retries=ENOUGH, max_timeouts=ENOUGH, max_losses=ENOUGH, **QUICK)
+def short(ctx: Context, trace: Path) -> None:
+    """Note the time and be done: workers take several of these at once."""
+    with (trace / ctx.task_id).open("a", buffering=1) as file:
+        file.write(f"{ctx.attempt} {os.getpid()} {time.monotonic():.4f}\n")

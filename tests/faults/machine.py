@@ -5,21 +5,22 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from audit import audit
-from faults.machine_keepers import Keepers, watchdogs
-from faults.machine_people import MOST, QUEUES, TYPES, Wish, numbers
+from faults.machine_listeners import NEWS, STATUS, WANTED
+from faults.machine_people import MOST, QUEUES, TYPES, Wish
 from faults.machine_plans import MOST_TASKS
-from faults.machine_workers import ENDINGS, SERVED, Workers, workers
-from faults.model import FINAL, RUNNING, WAITING_FOR_TIME, Model, settle
+from faults.machine_readers import Readers
+from faults.machine_workers import ENDINGS, SERVED, Workers
+from faults.model import FINAL, RUNNING, Model
 from faults.model_plans import Plan
+from flask.testing import FlaskClient
+from ghostless.jobs.bulk import ACTIONS
+from ghostless.jobs.keys import CALLBACKS
 from ghostless.jobs.messages import Held
 from ghostless.jobs.recurrence import MISFIRES, OVERLAPS
-from ghostless.statemachine import TABLE, Event
+from ghostless.statemachine import TABLE, Event, Reason
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, multiple, precondition, rule
+from hypothesis.stateful import initialize, multiple, precondition, rule
 from redis import Redis
-
-COUNTERS = ("failures", "timeouts", "losses")
 
 WISHES = {Event.CANCEL, Event.PAUSE, Event.RESUME, Event.RETRY}
 ENDS = {event for event, _ in ENDINGS}
@@ -34,11 +35,11 @@ def _held(task: Model) -> Held:
     return Held(task.id, task.attempt, task.token)
 
 
-class Machine(Keepers):
+class Machine(Readers):
     """Clients, workers and watchdogs on one database, and what each task should be. `reached` counts what was met."""
 
-    def __init__(self, redis: Redis, folder: Path, reached: Counter[tuple[str, ...]]) -> None:
-        super().__init__(redis, folder)
+    def __init__(self, redis: Redis, folder: Path, web: FlaskClient, reached: Counter[tuple[str, ...]]) -> None:
+        super().__init__(redis, folder, web)
         self._reached = reached
 
     def teardown(self) -> None:
@@ -55,6 +56,9 @@ class Machine(Keepers):
         self.redis.flushdb()
         self.publish()
         chance = Random(seed)
+        for group in WANTED:
+            if chance.random() < 0.7:
+                self.subscribe(group, chance.random() < 0.5)
         for number in range(chance.randint(3, 5)):
             earlier = chance.sample(range(number), chance.randint(0, min(2, number)))
             task = self._submit(chance, earlier)
@@ -81,7 +85,7 @@ class Machine(Keepers):
         self.start(first.number, "w2")
         if chance.random() < 0.2:
             self.wish(first.number, "cancel", "client:a")
-        self.finish(_held(first), chance.choice(ENDINGS), False)
+        self.finish(_held(first), chance.choice(ENDINGS), False, chance.random() < 0.5)
         self._submit(chance, [first.number])
 
     @rule(target=Workers.attempts, seed=seeds)
@@ -95,13 +99,107 @@ class Machine(Keepers):
             one = chance.choice(held)
             for _ in range(3):
                 self.reach_the_timeout(one, chance.random() < 0.8)
+        elif held and chance.random() < 0.3:
+            one = self.tasks[chance.choice(held).task_id]
+            self.lose(one.number, one.attempt, chance.choice([one.worker, "w1"]))
+        elif self.tasks and chance.random() < 0.3:
+            number = chance.choice(list(self.tasks.values())).number
+            what = chance.choice(["hold", "let_go", "let_go", "unpark", "recheck"])
+            self.keep_up(what, number, chance.choice(["watchdog:a", "watchdog:b"]))
+            self.publish_over_http("far.add")
         elif over and chance.random() < 0.8:
             self.keep_up(chance.choice(["purge", "archive", "demand"]), chance.choice(over), "watchdog:a")
         elif waiting := self._in({"PENDING"}):
-            claimed = self.claim(chance.choice(sorted(SERVED)), 1)
+            worker = chance.choice(sorted(SERVED))
+            claimed = self.claim_over_http(worker, "q1") if chance.random() < 0.5 else self.claim(worker, 1)
             self.lose_an_entry(self.tasks[chance.choice(waiting)].number, chance.randrange(9), chance.random() < 0.5)
             return claimed
         return multiple()
+
+    @rule(target=Workers.attempts, seed=seeds)
+    def act_for_many(self, seed: int) -> Any:
+        """Do one of the things that are done to several tasks, or beside them."""
+        chance = Random(seed)
+        acts = (self._bulk, self._listen, self._deliver, self._team, self._plain)
+        return chance.choice(acts)(chance)
+
+    def _bulk(self, chance: Random) -> Any:
+        if chance.random() < 0.5:
+            self._hand_back()
+        if len(self.running) < 2 and chance.random() < 0.6:
+            self.begin_for_all(chance.choice(sorted(ACTIONS)), chance.choice(TYPES), "client:a", chance.random() < 0.3)
+        for task in chance.sample(list(self.tasks.values()), min(2, len(self.tasks))):
+            self.wish(task.number, chance.choice(["pause", "pause", "resume", "retry"]), "client:a")
+        for _ in range(chance.randint(1, 6)):
+            if self.running:
+                self.work_a_page(1)
+        if self.running and chance.random() < 0.4:
+            self.stop(chance.choice(sorted(self.running)), "client:b", chance.random() < 0.5)
+        return multiple()
+
+    def _hand_back(self) -> None:
+        """Let a worker hand back all at once what it has: these enter their next state in the same moment."""
+        for task_id in self._in({"PENDING"})[:4]:
+            self.start(self.tasks[task_id].number, "w2")
+        held = [_held(self.tasks[task_id]) for task_id in self._in({"PROCESSING"})]
+        if held:
+            self.finish_together([(one, (Event.SUSPEND, Reason.SHUTDOWN)) for one in held], "w2", False)
+
+    def _listen(self, chance: Random) -> Any:
+        if NEWS not in self.groups:
+            self.subscribe(NEWS, chance.random() < 0.5)
+        for group in sorted(self.groups):
+            name, other = chance.choice([("l1", "l2"), ("l2", "l1"), ("l1", "l1")])
+            self.listen(group, name, chance.randint(1, 4))
+            for act in chance.sample(["begin", "begin", "done", "done", "park", "renew", "give_back", "leave"], 5):
+                self.handle(group, name, act)
+            if chance.random() < 0.3:
+                self.replay(group)
+            self.listen(group, other, chance.randint(1, 4))
+        if chance.random() < 0.1:
+            self.remove_group(NEWS)
+        return multiple()
+
+    def _deliver(self, chance: Random) -> Any:
+        if CALLBACKS in self.groups:
+            self.listen(CALLBACKS, "l1", 4)
+        else:  # so nobody would tell of this one's end
+            number = len(self.tasks) + len(self.purged)
+            self.submit(Wish(number, TYPES[0], QUEUES[0], False, "", [], "client:a", True), chance.random() < 0.5)
+        for _ in range(4):
+            if self.deliveries and chance.random() < 0.6:
+                self.let_deliveries_come()
+            if self.deliveries:
+                self.take(chance.randint(1, 6), chance.randint(0, 3))
+            if self.taken and chance.random() < 0.7:
+                self.tell(chance.choice(sorted(self.taken)), chance.random() < 0.5, chance.choice(sorted(STATUS)))
+            elif self.deliveries:
+                self.ask_again(chance.choice(sorted(self.deliveries)), chance.random() < 0.5)
+        return multiple()
+
+    def _team(self, chance: Random) -> Any:
+        for task_id in self._in({"PENDING"})[:3]:
+            if chance.random() < 0.7:
+                self.start(self.tasks[task_id].number, "w2")
+        held = [_held(self.tasks[task_id]) for task_id in self._in(RUNNING)]
+        for one in held:
+            verb = chance.choice(["heartbeat", "progress", "checkpoint", "log", "stage"])
+            self.report(one, verb, chance.random() < 0.5)
+        held += [Held("t0", 1, "0" * 16), Held("nobody", 1, "0" * 16)]
+        self.beat_together(held[:3])
+        several = [(one, chance.choice(ENDINGS)) for one in chance.sample(held, min(3, len(held)))]
+        claimed = self.finish_together(several, "w1", chance.random() < 0.5)
+        for one, _ in several:  # of an end that was told already, or of another one than that
+            self.finish(one, chance.choice(ENDINGS), True, True)
+        return claimed
+
+    def _plain(self, chance: Random) -> Any:
+        queue = chance.choice(QUEUES)
+        self.enqueue_plain(queue)
+        claimed = self.claim(chance.choice(sorted(SERVED)), chance.randint(1, 3))
+        if self.begun:
+            self.be_done_with(chance.choice(self.begun), chance.random() < 0.5)
+        return claimed
 
     def _plan(self, chance: Random) -> None:
         name = chance.choice(["nightly", "often"])
@@ -116,7 +214,11 @@ class Machine(Keepers):
     def _submit(self, chance: Random, depends_on: list[int], *, is_delayed: bool | None = None) -> Model:
         number = len(self.tasks) + len(self.purged)  # of a new one
         is_delayed = chance.random() < 0.3 if is_delayed is None else is_delayed
-        self.submit(Wish(number, chance.choice(TYPES), chance.choice(QUEUES), is_delayed, "", depends_on, "client:a"))
+        has_callback = CALLBACKS in self.groups and chance.random() < 0.5
+        wish = Wish(
+            number, chance.choice(TYPES), chance.choice(QUEUES), is_delayed, "", depends_on, "client:a", has_callback
+        )
+        self.submit(wish, chance.random() < 0.2)
         return self.tasks[f"t{number}"]
 
     def _now_held(self, *task_ids: str) -> Any:
@@ -129,12 +231,15 @@ class Machine(Keepers):
         # From some states there is much more to come than from others.
         usual = 1.0 if task.state in RUNNING else 0.1
         weights = [{Event.CANCEL: usual, Event.PAUSE: 3.0}.get(event, 1.0) for event in ways]
+        # What was not reached yet comes first.
+        weights = [w if self._reached[task.state, event] else 10.0 for w, event in zip(weights, ways, strict=True)]
         number, event = task.number, chance.choices(ways, weights)[0]
+        is_http = chance.random() < 0.4
         if event in WISHES:
-            self.wish(number, event.lower(), "client:a")
+            self.wish(number, event.lower(), "client:a", is_http)
         elif event in ENDS:
             ending = chance.choice([ending for ending in ENDINGS if ending[0] is event])
-            self.finish(_held(task), ending, chance.random() < 0.5)
+            self.finish(_held(task), ending, chance.random() < 0.5, is_http)
         elif event is Event.START:
             self.start(number, "w2")
         elif event is Event.STAGE:
@@ -144,94 +249,3 @@ class Machine(Keepers):
         else:
             self.let_its_time_come(number)
             self.watch("watchdog:a")
-
-    # Time, and those who watch it
-
-    @rule(number=numbers)
-    def let_its_time_come(self, number: int) -> None:
-        """End the time that a task waits for, or the lease of one that runs."""
-        task = self.tasks.get(f"t{number}")
-        if task and (task.state in WAITING_FOR_TIME or (task.state == "BLOCKED" and task.has_time)):
-            task.is_due = True
-            self.redis.zadd(self.keys.due, {task.id: 1})
-            self.redis.hset(self.keys.task(task.id), "due_at", 1)
-        elif task and task.state in RUNNING:
-            task.is_lost = True
-            self.redis.delete(self.keys.heartbeat(task.id))
-            self.redis.zadd(self.keys.deadlines, {task.id: 1})
-
-    @precondition(lambda self: self._in({"PROCESSING"}))
-    @rule(data=st.data())
-    def let_its_deadline_pass(self, data: st.DataObject) -> None:
-        """Let an attempt run for too long."""
-        task = self._one_in({"PROCESSING"}, data)
-        task.is_overdue = True
-        self.redis.zadd(self.keys.deadlines, {task.id: 1})
-        self.redis.hset(self.keys.task(task.id), "timeout_at", 1)
-
-    @precondition(lambda self: any(task.is_due or task.is_lost or task.is_overdue for task in self.tasks.values()))
-    @rule(actor=watchdogs)
-    def watch(self, actor: str) -> None:
-        """Release what is due, and take away what is lost."""
-        self._release(actor)
-        self._sweep(actor)
-
-    def _release(self, actor: str) -> None:
-        due = [task for task in self.tasks.values() if task.state in {*WAITING_FOR_TIME, "BLOCKED"} and task.is_due]
-        assert self.store.release(actor).moved == sum(task.release() for task in due)
-
-    def _sweep(self, actor: str) -> None:
-        seconds, micros = self.redis.time()  # type: ignore[misc]
-        now = seconds * 1000 + micros // 1000
-        self.redis.hset(self.keys.watchdog, mapping={"swept_at": now, "judge_from": now - 1})
-        self.redis.pexpire(self.keys.watchdog, 60_000)
-        lost = [task for task in self.tasks.values() if task.state in RUNNING and task.is_lost]
-        late = [task for task in self.tasks.values() if task.state == "PROCESSING" and task.is_overdue]
-        gone = {task.id: "timeouts" for task in late} | {task.id: "losses" for task in lost}
-        assert len(gone) == self.store.sweep(actor).moved
-        for task_id, budget in gone.items():
-            self.tasks[task_id].take_away(budget)
-        settle(self.tasks)
-
-    @precondition(lambda self: self._in(RUNNING))
-    @rule(number=numbers, attempt=st.integers(1, 2), worker=workers)
-    def lose(self, number: int, attempt: int, worker: str) -> None:
-        """Report a worker as dead, which may not be the one that runs the task."""
-
-        def judge(task: Model) -> str:
-            if attempt != task.attempt:
-                return "stale"
-            if task.state not in RUNNING:
-                return "already"
-            if worker != task.worker:
-                return "stale"
-            task.take_away("losses")
-            return "moved"
-
-        task_id = f"t{number}"
-        self._expect(task_id, self.store.lose(task_id, attempt, worker, "pool", "dead", is_dead=True), judge)
-
-    # What must hold after each
-
-    @invariant()
-    def agrees_with_the_model(self) -> None:
-        """State, attempt, budgets and history of each task are the model's."""
-        with self.redis.pipeline(transaction=False) as pipeline:
-            for task_id in self.tasks:
-                pipeline.hgetall(self.keys.task(task_id))
-            stored = dict(zip(self.tasks, pipeline.execute(), strict=True))
-        history = dict(self.redis.xrange(self.keys.history))
-        for task_id, task in self.tasks.items():
-            fields = stored[task_id]
-            if task.state in RUNNING and not task.is_overdue:
-                assert task.may_run == int(fields["timeout_at"]) - int(fields["started_at"])
-            used = {name: int(fields[name]) for name in COUNTERS if name in fields}
-            assert (task.state, task.attempt, task.used) == (fields["state"], int(fields["attempt"]), used)
-            named = [history[fields[f"h{number}"]] for number in range(1, int(fields["entries"]) + 1)]
-            entries = [(entry["event"], entry["from"], entry["to"], int(entry["attempt"])) for entry in named]
-            assert task.entries == entries
-
-    @invariant()
-    def is_sound(self) -> None:
-        """The audit finds nothing: each index, ticket, lease and entry is where it belongs."""
-        assert [] == audit(self.redis, self.keys, self.tasks)

@@ -1,11 +1,13 @@
-"""Those who keep a database in order: what is lost is put back, what is over is archived. The machine's fourth part."""
+"""Those who keep a database in order: what is due goes on, what is lost is put back. The machine's sixth part."""
 
 from pathlib import Path
 from tempfile import mkdtemp
 
 from faults.machine_people import numbers
 from faults.machine_plans import Planners
-from faults.model import FINAL, Model
+from faults.machine_workers import workers
+from faults.model import FINAL, RUNNING, WAITING_FOR_TIME, Model, settle
+from flask.testing import FlaskClient
 from ghostless.jobs.archive_file import find_archived
 from ghostless.jobs.archivist import Archivist
 from ghostless.jobs.doctor import Doctor
@@ -25,13 +27,79 @@ watchdogs = st.sampled_from(["watchdog:a", "watchdog:b"])
 class Keepers(Planners):
     """Watchdogs, an archivist and a doctor on the same database."""
 
-    def __init__(self, redis: Redis, folder: Path) -> None:
-        super().__init__(redis)
+    def __init__(self, redis: Redis, folder: Path, web: FlaskClient) -> None:
+        super().__init__(redis, web)
         self.demands_archive = False
         self.archived = 0
         self._folder = Path(mkdtemp(dir=folder))
         self._archivist = Archivist(self.store, self._folder)
         self._patrolling = Watchdog(Store(redis, Settings(sweep=0.01)))
+
+    # Time, and those who watch it
+
+    @rule(number=numbers)
+    def let_its_time_come(self, number: int) -> None:
+        """End the time that a task waits for, or the lease of one that runs."""
+        task = self.tasks.get(f"t{number}")
+        if task and (task.state in WAITING_FOR_TIME or (task.state == "BLOCKED" and task.has_time)):
+            task.is_due = True
+            self.redis.zadd(self.keys.due, {task.id: 1})
+            self.redis.hset(self.keys.task(task.id), "due_at", 1)
+        elif task and task.state in RUNNING:
+            task.is_lost = True
+            self.redis.delete(self.keys.heartbeat(task.id))
+            self.redis.zadd(self.keys.deadlines, {task.id: 1})
+
+    @precondition(lambda self: self._in({"PROCESSING"}))
+    @rule(data=st.data())
+    def let_its_deadline_pass(self, data: st.DataObject) -> None:
+        """Let an attempt run for too long."""
+        task = self._one_in({"PROCESSING"}, data)
+        task.is_overdue = True
+        self.redis.zadd(self.keys.deadlines, {task.id: 1})
+        self.redis.hset(self.keys.task(task.id), "timeout_at", 1)
+
+    @precondition(lambda self: any(task.is_due or task.is_lost or task.is_overdue for task in self.tasks.values()))
+    @rule(actor=watchdogs)
+    def watch(self, actor: str) -> None:
+        """Release what is due, and take away what is lost."""
+        self._release(actor)
+        self._sweep(actor)
+
+    def _release(self, actor: str) -> None:
+        due = [task for task in self.tasks.values() if task.state in {*WAITING_FOR_TIME, "BLOCKED"} and task.is_due]
+        assert self.store.release(actor).moved == sum(task.release() for task in due)
+
+    def _sweep(self, actor: str) -> None:
+        seconds, micros = self.redis.time()  # type: ignore[misc]
+        now = seconds * 1000 + micros // 1000
+        self.redis.hset(self.keys.watchdog, mapping={"swept_at": now, "judge_from": now - 1})
+        self.redis.pexpire(self.keys.watchdog, 60_000)
+        lost = [task for task in self.tasks.values() if task.state in RUNNING and task.is_lost]
+        late = [task for task in self.tasks.values() if task.state == "PROCESSING" and task.is_overdue]
+        gone = {task.id: "timeouts" for task in late} | {task.id: "losses" for task in lost}
+        assert len(gone) == self.store.sweep(actor).moved
+        for task_id, budget in gone.items():
+            self.tasks[task_id].take_away(budget)
+        settle(self.tasks)
+
+    @precondition(lambda self: self._in(RUNNING))
+    @rule(number=numbers, attempt=st.integers(1, 2), worker=workers)
+    def lose(self, number: int, attempt: int, worker: str) -> None:
+        """Report a worker as dead, which may not be the one that runs the task."""
+
+        def judge(task: Model) -> str:
+            if attempt != task.attempt:
+                return "stale"
+            if task.state not in RUNNING:
+                return "already"
+            if worker != task.worker:
+                return "stale"
+            task.take_away("losses")
+            return "moved"
+
+        task_id = f"t{number}"
+        self._expect(task_id, self.store.lose(task_id, attempt, worker, "pool", "dead", is_dead=True), judge)
 
     # What is seldom done: one rule, that it does not crowd out the others
 
@@ -46,12 +114,12 @@ class Keepers(Planners):
         if task:
             getattr(self, f"_{what}")(task, actor)
 
-    def _hold(self, task: Model, _actor: str) -> None:
-        self.store.pause_queue(task.queue)
+    def _hold(self, task: Model, actor: str) -> None:
+        self.door(actor == "watchdog:b").pause_queue(task.queue)
         self.paused.add(task.queue)
 
-    def _let_go(self, task: Model, _actor: str) -> None:
-        self.store.resume_queue(task.queue)
+    def _let_go(self, task: Model, actor: str) -> None:
+        self.door(actor == "watchdog:b").resume_queue(task.queue)
         self.paused.discard(task.queue)
 
     def _unpark(self, task: Model, _actor: str) -> None:
@@ -107,8 +175,8 @@ class Keepers(Planners):
         self.store.demand_archive(self.demands_archive)
 
     def _forget(self, task: Model, how: str) -> None:
-        del self.tasks[task.id]
-        self.met.update({*task.met, (how,)})
+        self.forget(task)
+        self.met[how,] += 1
         self.purged[task.id] = task.state
 
     @precondition(lambda self: self.tasks)
@@ -122,7 +190,8 @@ class Keepers(Planners):
         index = indices[which % len(indices)]
         self.redis.zrem(index, task.id)
         if is_by_doctor:
-            assert ["repaired"] == [problem.outcome for problem in Doctor(self.store, "doctor:a").audit()]
+            problems = list(Doctor(self.store, "doctor:a").audit())
+            assert ["repaired"] == [problem.outcome for problem in problems], problems
         else:
             eventually(lambda: expect(self._patrolling.audit().moved), 1)
         task.mend()

@@ -1,15 +1,16 @@
-"""People who register schedules, and schedulers that submit their runs: the machine's third part."""
+"""People who register schedules, and schedulers that submit their runs: the machine's fifth part."""
 
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from faults.machine_people import FAR, POLICY, TYPES, types
+from faults.machine_people import FAR, POLICY, QUEUES, TYPES, types
 from faults.machine_people import queues as queue_names
-from faults.machine_workers import Workers
+from faults.machine_teams import Teams
 from faults.model import FINAL, Model
 from faults.model_plans import Plan
+from flask.testing import FlaskClient
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import ScheduleNotFound
 from ghostless.jobs.recurrence import MISFIRES, OVERLAPS, Recurrence
@@ -59,19 +60,20 @@ class _Deaf:
         return False
 
 
-class Planners(Workers):
+class Planners(Teams):
     """Schedules and schedulers on the same database."""
 
-    def __init__(self, redis: Redis) -> None:
-        super().__init__(redis)
+    def __init__(self, redis: Redis, web: FlaskClient) -> None:
+        super().__init__(redis, web)
         self.plans: dict[str, Plan] = {}
-        self._moment = 0
         self.client = _Numbering(Settings(), redis)
 
     def publish(self) -> None:
         """Make the types known, as a deploy does: a scheduler submits no other."""
-        kind = {"queue": "q1", "policy": POLICY.pack(), "schema": {"type": "object"}, "description": ""}
-        self.store.publish_types(dict.fromkeys(TYPES, kind))
+        published = {"policy": POLICY.pack(), "schema": {"type": "object"}, "description": ""}
+        self.store.publish_types(
+            {name: published | {"queue": queue} for name, queue in zip(TYPES, QUEUES, strict=True)}
+        )
 
     @rule(name=names, plan=plans)
     def register(self, name: str, plan: Plan) -> None:
@@ -109,7 +111,7 @@ class Planners(Workers):
         plan = self.plans.get(name)
         if plan is None:
             return
-        there, first = self.client.schedules.get(name), self._new_moment() - missed * EVERY
+        there, first = self.client.schedules.get(name), self.pass_a_moment() - missed * EVERY
         late = replace(there, due=first, recurrence=replace(there.recurrence, start=first))
         self.client.schedules.advance(there, late)
         plan.missed = missed
@@ -121,13 +123,6 @@ class Planners(Workers):
         assert 0 == self._submitted_by(Scheduler(self.client), new)
         if plan.is_due:
             self._follow_runs(plan, missed, dies)
-
-    def _new_moment(self) -> int:
-        """Return Redis' time in ms, once it is another one than the last time: each due time is a new one."""
-        while (now := self.client.reads.now()) == self._moment:
-            pass
-        self._moment = now
-        return now
 
     def _submitted_by(self, scheduler: Scheduler, new: int) -> int:
         self.client.ids = map("t{}".format, itertools.count(new))

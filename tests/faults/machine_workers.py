@@ -1,13 +1,16 @@
-"""Workers that take tasks, report and end them, at random, and what they are to be told: the machine's second part."""
+"""Workers that take tasks, report and end them, at random, and what they are to be told: the machine's third part."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from faults.machine_people import POLICY, QUEUES, People, numbers
+from faults.machine_operators import Operators
+from faults.machine_people import POLICY, QUEUES, numbers, queues
 from faults.model import RUNNING, Model
+from flask.testing import FlaskClient
 from ghostless.jobs.clocks import Clocks
 from ghostless.jobs.errors import StaleAttempt, TaskNotFound
-from ghostless.jobs.messages import Answer, Claim, Claimed, ClaimReply, Ending, Held, NothingToClaim
+from ghostless.jobs.messages import Answer, Claim, Claimed, ClaimReply, Ending, Held, NothingToClaim, PlainJob
 from ghostless.statemachine import LOSSES, Event, Reason
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, consumes, multiple, precondition, rule
@@ -29,22 +32,31 @@ workers = st.sampled_from(sorted(SERVED))
 endings = st.sampled_from(ENDINGS)
 
 
-class Workers(People):
+class Workers(Operators):
     """Workers on the same database."""
 
     attempts = Bundle("attempts")  # every attempt that was ever held, however long ago
 
-    def __init__(self, redis: Redis) -> None:
-        super().__init__(redis)
+    def __init__(self, redis: Redis, web: FlaskClient) -> None:
+        super().__init__(redis, web)
+        self.plain = {queue: list[str]() for queue in QUEUES}  # rq jobs that are no tasks, the next one first
+        self.begun: list[PlainJob] = []  # those that a worker took, and did not begin yet
         self.clocks: dict[Held, Clocks] = {}  # of each attempt, as its worker has them
 
-    @precondition(lambda self: self._in({"PENDING"}))
+    @precondition(lambda self: self._in({"PENDING"}) or any(self.plain.values()))
     @rule(target=attempts, worker=workers, most=st.integers(1, 3))
     def claim(self, worker: str, most: int) -> Any:
         """Ask for the next task, or for so many of one type."""
         together = tuple((name, most) for name in SERVED[worker]) if most > 1 else ()
         self.claims[worker] = Claim(worker, QUEUES, next(self.tokens), SERVED[worker], together=together)
         return self._claimed(self.claims[worker], self.store.claim(self.claims[worker]))
+
+    @precondition(lambda self: self._in({"PENDING"}))
+    @rule(target=attempts, worker=workers, queue=queues)
+    def claim_over_http(self, worker: str, queue: str) -> Any:
+        """Ask for the next task of a queue over HTTP: plain jobs are left to others."""
+        self.claims[worker] = Claim(worker, (queue,), next(self.tokens), SERVED[worker], tasks_only=True)
+        return self._claimed(self.claims[worker], self.http.claim(self.claims[worker]))
 
     @precondition(lambda self: self.claims)
     @rule(target=attempts, data=st.data())
@@ -63,19 +75,29 @@ class Workers(People):
         return multiple()
 
     def _claimed(self, claim: Claim, reply: ClaimReply | None) -> Any:
-        queue = next((queue for queue in claim.queues if self._waiting(queue, claim.types)), None)
+        queue = next((queue for queue in claim.queues if self._holds_some(queue, claim)), None)
         if queue is None:
             assert NothingToClaim("empty") == reply
-            return multiple()
-        assert isinstance(reply, Claimed)
-        waiting, started = self._waiting(queue, claim.types), [reply, *reply.followers]
+        elif isinstance(reply, PlainJob):
+            self._take_plain(queue, claim, reply)
+        else:
+            assert isinstance(reply, Claimed)
+            return self._started(claim, [reply, *reply.followers], self._waiting(queue, claim.types))
+        return multiple()
+
+    def _holds_some(self, queue: str, claim: Claim) -> bool:
+        has_plain = self.plain[queue] and not claim.tasks_only and queue not in self.paused
+        return bool(self._waiting(queue, claim.types) or has_plain)
+
+    def _started(self, claim: Claim, started: Sequence[Claimed], waiting: Sequence[str]) -> Any:
+        is_batch = len(started) > 1
         for claimed in started:
             task = self.tasks[claimed.held.task_id]
             assert task.id in waiting
-            if reply.followers:  # each a first attempt, of one type, that waited for nobody
-                assert (0, reply.task.type, set()) == (task.attempt, task.type, task.heeded)
-            task.start(claim.worker_id, claim.token, is_batched=bool(reply.followers))
-        return multiple(*(claimed.held for claimed in started)) if reply.followers else reply.held
+            if is_batch:  # each a first attempt, of one type, that waited for nobody
+                assert (0, started[0].task.type, set()) == (task.attempt, task.type, task.heeded)
+            task.start(claim.worker_id, claim.token, is_batched=is_batch)
+        return multiple(*(claimed.held for claimed in started))
 
     def _waiting(self, queue: str, served: tuple[str, ...]) -> list[str]:
         waiting = [task for task in self.tasks.values() if task.state == "PENDING" and task.queue == queue]
@@ -98,17 +120,21 @@ class Workers(People):
         self.claims.pop(worker, None)
         return reply.held
 
-    @rule(held=attempts, verb=st.sampled_from(["heartbeat", "progress", "checkpoint", "log", "stage"]))
-    def report(self, held: Held, verb: str) -> None:
+    @rule(
+        held=attempts,
+        verb=st.sampled_from(["heartbeat", "progress", "checkpoint", "log", "stage"]),
+        is_http=st.booleans(),
+    )
+    def report(self, held: Held, verb: str, is_http: bool = False) -> None:
         """Report as an attempt that may be long over: then nothing may change but the count of such writes."""
         task, before = self.tasks.get(held.task_id), snapshot(self.redis)
         standing = task.holds(held.attempt, held.token) if task else "missing"
         if not task or standing != "moved":
             with pytest.raises(StaleAttempt if task else TaskNotFound):
-                self._report(held, verb)
+                self._report(held, verb, is_http)
             assert {} == difference(before, snapshot(self.redis))
             return
-        told = self._report(held, verb)
+        told = self._report(held, verb, is_http)
         word = task.stage() if verb == "stage" else "moved"
         task.is_lost &= word != "moved"
         assert (word, task.state) == (told.word, told.state)
@@ -131,15 +157,19 @@ class Workers(People):
         else:
             self.finish(held, (Event.TIMEOUT, Reason.DEADLINE), True)
 
-    def _report(self, held: Held, verb: str) -> Answer:
+    def _report(self, held: Held, verb: str, is_http: bool) -> Answer:
         arguments: dict[str, tuple[Any, ...]] = {
             "progress": (0.5, "half"), "checkpoint": ("[1]",), "log": (["a line"],), "stage": ("worker", "begun"),
         }  # fmt: skip
-        return getattr(self.store, verb)(held, *arguments.get(verb, ()))
+        door = self.door(is_http and verb != "stage")  # which workers over HTTP do not have
+        return getattr(door, verb)(held, *arguments.get(verb, ()))
 
-    @rule(held=attempts, ending=endings, retryable=st.booleans())
-    def finish(self, held: Held, ending: tuple[Event, Reason], retryable: bool) -> None:
+    @rule(held=attempts, ending=endings, retryable=st.booleans(), is_http=st.booleans())
+    def finish(self, held: Held, ending: tuple[Event, Reason], retryable: bool, is_http: bool = False) -> None:
         """End an attempt, which may be over already; the answer does not depend on how often it is given."""
+        if is_http:
+            self._expect_end(held, ending, retryable, self.http.finish(held, _ending(ending, retryable)), is_http)
+            return
         told, _ = self._finish(held, ending, retryable)
         self._expect_end(held, ending, retryable, told)
 
@@ -161,24 +191,23 @@ class Workers(People):
             self.finish(held, ending, False)
 
     def _finish(self, held: Held, ending: tuple[Event, Reason], retryable: bool, claim: Claim | None = None) -> Any:
-        event, reason = ending
-        return self.store.finish(
-            held, Ending(event, reason, text="1", retryable=retryable), "worker", claim, fraction=0.5
-        )
+        return self.store.finish(held, _ending(ending, retryable), "worker", claim, fraction=0.5)
 
-    def _expect_end(self, held: Held, ending: tuple[Event, Reason], retryable: bool, told: Answer) -> None:
+    def _expect_end(
+        self, held: Held, ending: tuple[Event, Reason], retryable: bool, told: Answer, is_http: bool = False
+    ) -> None:
         event, reason = ending
         badly = "timeouts" if event is Event.TIMEOUT else "failures"
         budget = "losses" if reason in LOSSES else badly
 
         def judge(task: Model) -> str:
             standing = task.holds(held.attempt, held.token)
+            if standing == "already" and is_http:  # there a stale write is all that this attempt cannot have done
+                return standing if task.is_as_after(event) else "stale"
             return standing if standing != "moved" else task.end(event, budget, retryable=retryable)
 
         self._expect(held.task_id, told, judge)
 
-    def _in(self, states: set[str]) -> list[str]:
-        return [task.id for task in self.tasks.values() if task.state in states]
 
-    def _one_in(self, states: set[str], data: st.DataObject) -> Model:
-        return self.tasks[data.draw(st.sampled_from(self._in(states)))]
+def _ending(ending: tuple[Event, Reason], retryable: bool) -> Ending:
+    return Ending(*ending, text="1", retryable=retryable)

@@ -3,6 +3,7 @@
 It knows neither the transition table nor Redis. Times are left out: who uses it says what is due and who is lost.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 FINAL = {"SUCCESS", "FAILED", "TIMEOUT_CANCELLED", "CANCELLED"}
@@ -38,6 +39,8 @@ class Model:
     is_overdue: bool = False  # its worker should have ended it long ago
     may_run: int = TIMEOUT  # ms, from the start of its attempt
     is_batched: bool = False  # its attempt was started together with others
+    has_callback: bool = False  # its ends are to be told
+    rests: list[bool] = field(default_factory=list)  # by entry, whether it came to rest in another state by it
 
     @property
     def number(self) -> int:
@@ -49,8 +52,14 @@ class Model:
         """Its moves, and the ends of others that it followed."""
         return {(source, event) for event, source, _, _ in self.entries} | self.heeded
 
-    def _go(self, event: str, state: str) -> str:
+    def tells(self, number: int, wanted: Collection[str]) -> bool:
+        """Whether an entry is one for who wants these events, and states in which it comes to rest."""
+        event, _, state, _ = self.entries[number]
+        return event in wanted or (state in wanted and self.rests[number])
+
+    def _go(self, event: str, state: str, *, passes: bool = False) -> str:
         self.entries.append((event, self.state, state, self.attempt))
+        self.rests.append(state != self.state and not passes)
         self.state = state
         return "moved"
 
@@ -61,7 +70,7 @@ class Model:
         self.unmet, self.has_time = unmet, is_delayed
         self.heeded = {("found", end) for end in ends}
         if ends - {"SUCCESS"}:
-            self._go("SUBMIT", "BLOCKED")
+            self._go("SUBMIT", "BLOCKED", passes=True)
             return self._go("CANCEL", "CANCELLED")
         return self._go("SUBMIT", "BLOCKED" if unmet else "SCHEDULED" if is_delayed else "PENDING")
 
@@ -73,7 +82,7 @@ class Model:
         self._go("RELEASE", "PENDING")
         return 1
 
-    def heed(self, tasks: dict[str, "Model"]) -> bool:
+    def heed(self, tasks: Mapping[str, "Model"]) -> bool:
         """Follow the ends of those that it waits for; tell whether it moved."""
         ends = {other: tasks[other].state for other in self.unmet if tasks[other].state in FINAL}
         self.heeded |= {("awaited", end) for end in ends.values()}
@@ -162,7 +171,7 @@ class Model:
 
     def _suspend(self) -> str:
         was_asked_for = self.state == "PAUSING"
-        self._go("SUSPEND", "PAUSED")
+        self._go("SUSPEND", "PAUSED", passes=not was_asked_for)
         return "moved" if was_asked_for else self._go("RESUME", "PENDING")
 
     def _end_badly(self, event: str, budget: str, retryable: bool) -> str:
@@ -171,11 +180,18 @@ class Model:
         self.is_due = False
         if event == "TIMEOUT" and was_pausing:
             return self._go("TIMEOUT", "PAUSED")
-        self._go(event, "TIMEOUT" if event == "TIMEOUT" else "FAILED")
-        if retryable and used < LIMIT:
-            self._go("RETRY", "RETRY_WAITING")
+        has_another = retryable and used < LIMIT
+        self._go(event, "TIMEOUT" if event == "TIMEOUT" else "FAILED", passes=has_another or event == "TIMEOUT")
+        if has_another:
+            self._go("RETRY", "RETRY_WAITING", passes=was_pausing)
             return self._go("PAUSE", "PAUSED") if was_pausing else "moved"
         return self._go("GIVE_UP", "TIMEOUT_CANCELLED") if event == "TIMEOUT" else "moved"
+
+    def is_as_after(self, event: str) -> bool:
+        """Whether an attempt that ended so, and says it again, may have left its task like this."""
+        if event == "COMPLETE":
+            return self.state in ("SUCCESS", "CANCELLED")
+        return self.state == "CANCELLED" if event == "STOPPED" else self.state != "SUCCESS"
 
     def take_away(self, budget: str) -> None:
         """Its worker is gone, or does not end it: nothing that worker says counts any more.
@@ -197,7 +213,7 @@ class Model:
         self._go("REPAIR", self.state)
 
 
-def settle(tasks: dict[str, Model]) -> None:
+def settle(tasks: Mapping[str, Model]) -> None:
     """Let all that wait for others follow their ends, and then those that wait for them."""
     while any([task.heed(tasks) for task in tasks.values() if task.state == "BLOCKED"]):
         pass

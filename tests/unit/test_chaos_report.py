@@ -78,7 +78,14 @@ def test_what_is_printed() -> None:
     lines = [" ".join(line.split()) for line in str(report).splitlines()]
     assert [
         *("faults {'cut': 2}", "accepted 9", "ended {'SUCCESS': 7}", "lost 1", "illegal histories 1", "overlaps 1"),
-        *("wrong ends 0", "audit violations 2", "left behind 0", "stale writes 4 refused", "draining 1.2 s"),
+        *(
+            "wrong ends 0",
+            "untold ends 0",
+            "audit violations 2",
+            "left behind 0",
+            "stale writes 4 refused",
+            "draining 1.2 s",
+        ),
         *("kill_worker 3 while a task ran", "noticed after p50 2.0 s, p99 3.0 s, max 3.0 s (n = 3)"),
         *("ran again after p50 3.0 s, p99 4.0 s, max 4.0 s (n = 3)", *broken, "overlap: t1"),
     ] == lines

@@ -51,7 +51,7 @@ class Attempt:
     def tell(self, what: str, method: str = "POST", **more: Any) -> None:
         """Report something, and hear what is to become of the attempt."""
         asked_at = time.monotonic()
-        answer = call(method, f"{self.url}/{what}", self.held | more)
+        answer = call(method, f"{self.url}/{what}", self.held | more, longest_pause=self.task["heartbeat"])
         if answer.ok:
             self.action, self.renewed_at = answer.json().get("action", "ended"), asked_at
         elif answer.status_code in (404, 409, 410):
@@ -112,9 +112,12 @@ def run(attempt: Attempt) -> None:
         log.info("%s is over", what)
 
 
-def call(method: str, url: str, body: dict[str, Any]) -> requests.Response:
-    """Call until there is an answer: a lost connection, 429 and 5xx only mean "not known yet"."""
-    pause = 0.5
+def call(method: str, url: str, body: dict[str, Any], longest_pause: float = 10.0) -> requests.Response:
+    """Call until there is an answer: a lost connection, 429 and 5xx only mean "not known yet".
+
+    Who holds a task asks again as often as he beats: a longer pause could outlast the lease, with the server back.
+    """
+    pause = min(0.5, longest_pause)
     while True:
         try:
             answer = requests.request(method, url, json=body, headers=HEADERS, timeout=45)
@@ -125,7 +128,7 @@ def call(method: str, url: str, body: dict[str, Any]) -> requests.Response:
             reason = str(error)
         log.warning("no answer yet to %s %s, trying again: %s", method, url, reason)
         time.sleep(random.uniform(pause / 2, pause))
-        pause = min(2 * pause, 10.0)
+        pause = min(2 * pause, longest_pause)
 
 
 def accepted(answer: requests.Response) -> requests.Response:

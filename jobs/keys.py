@@ -332,9 +332,9 @@ def pair(queue: str, task_type: str) -> str:
 
 # What the scripts build names of: prefix and id, and names that stand for themselves.
 _BY_ID = (
-    "task", *VALUES, "heartbeat", "tombstone", "leftover", "state", "owned", "listed",
+    "task", *VALUES, "heartbeat", "http_worker", "tombstone", "leftover", "state", "owned", "listed",
     "pending", "parked", "parked_types", "wake", "idempotency", "claim", "rq_queue", "rq_job", "rq_worker",
-    "rq_executions", "rq_commands", "bulk", "bulk_ids", "deliveries", "due_deliveries", "http_worker", "set_aside",
+    "rq_executions", "rq_commands", "bulk", "bulk_ids", "deliveries", "due_deliveries", "set_aside",
 )  # fmt: skip
 _FIXED = (
     "history", "deadlines", "due", "settling", "retention", "leftovers", "types", "queues", "limits", "ledger",

@@ -19,6 +19,7 @@ TEXTS: Mapping[str, str] = {
     "up and on": "../tasks",
     "encoded dot": "%2e",
     "encoded dots": "%2e%2e",
+    "encoded slash": "%2F",
     "encoded nul": "%00",
     "nul": "\0",
     "nul within": "a\0b",

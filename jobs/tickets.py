@@ -30,7 +30,7 @@ class Tickets:
             try:
                 suspects |= {queue: found} if (found := self._suspects(queue)) else {}
             except CorruptRecord as error:
-                yield Finding("-", "c", error.detail, "kept")
+                yield self._damaged(queue, error)
         if suspects:
             time.sleep(SECOND_LOOK)
         late: dict[str, list[str]] = defaultdict(list)
@@ -83,4 +83,7 @@ class Tickets:
                 length = self.redis.llen(raw(self.keys.rq_queue(queue)))
             return self.upkeep.search(task_ids, queue, length, self.actor).findings
         except CorruptRecord as error:
-            return (Finding("-", "c", error.detail, "kept"),)
+            return (self._damaged(queue, error),)
+
+    def _damaged(self, queue: str, error: CorruptRecord) -> Finding:
+        return Finding("-", "c", f"{self.keys.rq_queue(queue)}: {error.detail}", "kept")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import fakeredis
 import pytest
+from audit import audit
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
 from ghostless.jobs.keys import Keys
@@ -14,7 +15,7 @@ from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
-from looks import ends_with_the_audit, is_fault_test
+from looks import ends_with_the_audit, is_fault_test, is_to_leave_all_well
 from redis import Redis
 from redis_server import HOW_TO_GET_IT, RedisServer, binary
 
@@ -25,13 +26,25 @@ hypothesis_settings.register_profile(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
-    """Fail a fault test that does not end with the audit."""
+    """Fail a fault test that does not end with the audit, or after which the audit finds something."""
+    if is_to_leave_all_well(pyfuncitem.path, pyfuncitem.originalname):
+        outcome = yield
+        redis = pyfuncitem.funcargs.get("redis") or pyfuncitem.funcargs.get("backend")
+        assert [] == found_after(redis)
+        return outcome
     if not is_fault_test(pyfuncitem.path, pyfuncitem.originalname):
         return (yield)
     with ends_with_the_audit() as fleets:
         outcome = yield
         fleets += [pyfuncitem.funcargs["fleet"]] if "fleet" in pyfuncitem.funcargs else []
     return outcome
+
+
+def found_after(redis: object) -> list[str]:
+    """Return what the audit finds in the database that a test used, if that was one of a real server."""
+    if not isinstance(redis, Redis) or isinstance(redis, fakeredis.FakeRedis):
+        return []
+    return audit(redis, quarantined=redis.hlen(Keys().quarantine))  # type: ignore[arg-type]
 
 
 def _require_server() -> None:

@@ -13,6 +13,7 @@ from ghostless.jobs.bulk_actions import BulkActions
 from ghostless.jobs.client import Client
 from ghostless.jobs.keys import CALLBACKS
 from ghostless.statemachine import STORED, State
+from looks import LEAVES_DAMAGE, NAMED
 from redis import Redis
 from scripts.seeding import ID, OWNER, QUEUE, Scene, park, put, scene, submission
 
@@ -418,3 +419,8 @@ def test_it_is_silent_on_plain_jobs_and_on_what_passes(redis: Redis) -> None:
     stage.redis.zadd(stage.keys.rq_executions("plain"), {"run": 1})
     stage.redis.expire(_orphan(stage), 60)
     assert [] == audit(redis, stage.keys, [ID])
+
+
+def test_only_tests_of_the_table_of_faults_are_excepted_from_it() -> None:
+    """After each other test that is named there the database is audited; an exception for none is forgotten here."""
+    assert LEAVES_DAMAGE.keys() <= NAMED

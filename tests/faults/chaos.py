@@ -36,7 +36,7 @@ from redis_server import RedisServer
 PAUSE = 0.15
 """Seconds between two submits."""
 
-KINDS = ("quick", "quick", "long", "failing", "cancelled", "paused", "chained", "together", "http")
+KINDS = 2 * ("quick", "quick", "long", "failing", "cancelled", "paused", "chained", "together", "http") + ("native",)
 PARAMS: dict[str, dict[str, Any]] = {
     "quick": {"seconds": 0.0},
     "long": {"seconds": 1.0},
@@ -46,6 +46,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "chained": {"seconds": 0.0},
     "together": {},
     "http": {"seconds": 0.5},
+    "native": {"seconds": 0.0, "native": 2},  # for longer than a lease
 }
 TYPES = {"together": "chaos.short", "http": chaos_http.TYPE}
 TOGETHER = 4

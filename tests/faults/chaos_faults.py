@@ -146,9 +146,10 @@ def cut(target: Target) -> None:
 
 def cut_one(target: Target) -> None:
     """Drop one connection, whosever it is."""
+    place = target.chance.random()  # drawn in any case, so that the same seed chooses the same faults after this one
     with target.redis() as redis:
         connections = sorted(int(each["id"]) for each in redis.client_list(_type="normal"))
-        redis.client_kill_filter(_id=str(target.chance.choice(connections)))
+        redis.client_kill_filter(_id=str(connections[int(place * len(connections))]))
 
 
 def cut_hints(target: Target) -> None:

@@ -1,6 +1,7 @@
 """Clients, workers and watchdogs that do whatever Hypothesis thinks of, and a model that says what is to follow."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -120,17 +121,20 @@ class Machine(Readers):
     def act_for_many(self, seed: int) -> Any:
         """Do one of the things that are done to several tasks, or beside them."""
         chance = Random(seed)
-        acts = (self._bulk, self._listen, self._deliver, self._team, self._plain)
+        acts = (self._bulk, self._listen, self._deliver, self._team, self._plain, self._ask_twice)
         return chance.choice(acts)(chance)
 
     def _bulk(self, chance: Random) -> Any:
+        verbs = sorted(ACTIONS)
         if chance.random() < 0.5:
             self._hand_back()
-        if len(self.running) < 2 and chance.random() < 0.6:
-            self.begin_for_all(chance.choice(sorted(ACTIONS)), chance.choice(TYPES), "client:a", chance.random() < 0.3)
-        for task in chance.sample(list(self.tasks.values()), min(2, len(self.tasks))):
-            self.wish(task.number, chance.choice(["pause", "pause", "resume", "retry"]), "client:a")
-        for _ in range(chance.randint(1, 6)):
+            verbs = ["cancel", "pause", "pause"]
+        if len(self.running) < 2 and chance.random() < 0.7:
+            self.begin_for_all(chance.choice(verbs), chance.choice(TYPES), "client:a", chance.random() < 0.3)
+        if chance.random() < 0.5:
+            for task in chance.sample(list(self.tasks.values()), min(2, len(self.tasks))):
+                self.wish(task.number, chance.choice(["pause", "pause", "resume", "retry"]), "client:a")
+        for _ in range(chance.choice([1, 3, 100])):
             if self.running:
                 self.work_a_page(1)
         if self.running and chance.random() < 0.4:
@@ -192,6 +196,14 @@ class Machine(Readers):
         for one, _ in several:  # of an end that was told already, or of another one than that
             self.finish(one, chance.choice(ENDINGS), True, True)
         return claimed
+
+    def _ask_twice(self, chance: Random) -> Any:
+        number = len(self.tasks) + len(self.purged)
+        key = chance.choice(["order-7", "order-8"])
+        wish = Wish(number, chance.choice(TYPES), chance.choice(QUEUES), False, key, [], "client:a")
+        for again in (wish, replace(wish, number=number + 1)):
+            self.submit(again, chance.random() < 0.5)
+        return multiple()
 
     def _plain(self, chance: Random) -> Any:
         queue = chance.choice(QUEUES)

@@ -62,8 +62,8 @@ class Crowds(Keepers):
 
     def _end_first(self, first: Model, ending: tuple[Event, Reason]) -> None:
         token = next(self.tokens)
-        self.store.claim(Claim("w2", ("crowd",), token, ("demo.add",)))
-        first.start("w2", token)
+        self.store.claim(Claim("w4", ("crowd",), token, ("demo.add",)))
+        first.start("w4", token)
         if ending[0] is Event.STOPPED:
             assert first.cancel() == self.store.cancel(first.id, "client:a").word
         first.end(ending[0], "failures", retryable=False)

@@ -45,7 +45,7 @@ DUTIES = {
 who are told.
 """
 
-SEQUENCES, AT_MOST, MOVES = 70, 400, 25
+SEQUENCES, AT_MOST, MOVES = 70, 200, 25
 """Sequences of so many moves; more of them until everything was reached, which is so long before."""
 
 LONG = settings.get_current_profile_name() == "long"

@@ -27,10 +27,10 @@ from .recovery_field import BEAT, CLOCKS, LEASE, Field, Recovery
 from .recovery_http import over_http
 from .tools import private_redis
 
-DEATHS = 12
+DEATHS = 10
 """Deaths of each kind."""
 
-TOGETHER = 4
+TOGETHER = 5
 """Workers that die at one instant: all that run a task, and more than three."""
 
 Kill = Callable[[Field, str], int]

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -62,14 +62,17 @@ class Field:
 
     def work(self, number: int, pooled: int = 0) -> None:
         """Start so many more workers, or pools of so many, and wait until they are idle."""
-        idle, options = self._idle() + number * max(1, pooled), ("-n", str(pooled)) if pooled else ()
+        names, options = list[str](), ("-n", str(pooled)) if pooled else ()
         for _ in range(number):
-            name = f"w{len(self.processes)}"
-            self.start(name, "worker", QUEUE, "--tasks", "ghostless.benchmarks.endless", "--name", name, *options)
-        await_value(lambda: self._idle() >= idle or None)
+            names.append(f"w{len(self.processes)}")
+            self.start(
+                names[-1], "worker", QUEUE, "--tasks", "ghostless.benchmarks.endless", "--name", names[-1], *options
+            )
+        await_value(lambda: self._idle(names) == number * max(1, pooled) or None)
 
-    def _idle(self) -> int:
-        return sum(worker.state == "idle" for worker in self.client.workers())
+    def _idle(self, names: Sequence[str]) -> int:
+        # Those of a pool are called by its name and a number.
+        return sum(worker.state == "idle" and worker.name.split("-")[0] in names for worker in self.client.workers())
 
     def pid_of(self, worker: str) -> int:
         """Return the process of a worker."""

@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fleet import QUICK, Fleet
+from faults.sizes import AWAY, TROUBLE
+from fleet import Fleet
 from ghostless.jobs.claims import LONGEST_PAUSE
 from ghostless.jobs.client import Client
 from helpers import eventually, expect
@@ -28,9 +29,6 @@ from .conftest import (
 )
 
 pytestmark = pytest.mark.slow
-
-TROUBLE = 2.0
-"""Seconds of trouble, with a lease of 1.5 s."""
 
 BUSY = "local t = redis.call('TIME')[1] + ARGV[1] while redis.call('TIME')[1] + 0 < t do end"
 
@@ -122,7 +120,7 @@ def assert_writable(client: Client) -> None:
 @pytest.mark.parametrize(
     "trouble",
     [
-        gone(6 * float(QUICK["GHOSTLESS_LEASE"])),
+        gone(AWAY),
         read_only,
         misbehaving("loading"),
         misbehaving("silent"),

@@ -39,3 +39,12 @@ FAILED_LOUDLY = sized(400, 50_000)
 
 STOPPED = sized(0, 300)
 """B68: seconds that a client of events stands still at least, while much comes for it."""
+
+ALL_PAUSED = sized(4, 10)
+"""B02: seconds for which Redis answers nothing just after a submit. Such times are longer than a lease of the tests."""
+
+TROUBLE, AWAY, FROZEN = sized(2, 10), sized(9, 60), sized(3, 30)
+"""B52, B57: seconds for which Redis is read-only, busy, silent and so on; is away; is stopped."""
+
+FULL = sized(3, 30)
+"""B54: seconds for which Redis is at its memory limit."""

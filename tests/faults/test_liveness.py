@@ -1,6 +1,7 @@
 """Slow, deaf or frozen is not dead, and what is to be dead is, before anybody else starts (B13, B22, B23)."""
 
 import math
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +33,7 @@ def test_slow_deaf_and_frozen_handlers(
     horse_of(worker).terminate()
     running(interrupted, len(running(interrupted)) + 3)
     assert client.get(handed).attempt == 1
-    worker.send_signal(signal.SIGINT)
+    os.killpg(worker.pid, signal.SIGINT)  # the whole group, as a terminal does
     assert worker.wait(timeout=20) == 0
     begun(interrupted, 2)
     begun(timed, 3)

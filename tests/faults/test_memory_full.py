@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 from acceptance.conftest import assert_clean, begun, ended, owner, running, story
-from fleet import QUICK, Fleet
+from faults.sizes import FULL
+from fleet import Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import RedisFull
 
 pytestmark = pytest.mark.slow
-
-LEASE = float(QUICK["GHOSTLESS_LEASE"])
 
 
 def test_running_work_ends_at_a_full_redis(
@@ -43,7 +42,7 @@ def test_running_work_ends_at_a_full_redis(
     assert ended(client, failing, "SUCCESS").attempt == 2
     begun(lost, 2)
     client.cancel(paused)
-    time.sleep(max(0.0, began + 2 * LEASE - time.monotonic()))  # so that each lease was renewed at a full Redis
+    time.sleep(max(0.0, began + FULL - time.monotonic()))  # so that each lease was renewed at a full Redis
     client.store.redis.config_set("maxmemory", 0)
     end.touch()
     assert ended(client, living, "SUCCESS").attempt == 1

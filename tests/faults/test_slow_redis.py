@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from acceptance.conftest import assert_clean
-from faults.sizes import CLAIMED
-from fleet import QUICK, Fleet
+from faults.sizes import ALL_PAUSED, CLAIMED
+from fleet import Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.submission import Request
 from ghostless.statemachine import Event, State
@@ -18,7 +18,6 @@ from helpers import eventually, expect
 pytestmark = pytest.mark.slow
 
 SEED = 3
-LEASE = float(QUICK["GHOSTLESS_LEASE"])
 TOGETHER = 20
 LIFE = (Event.SUBMIT, Event.START, Event.COMPLETE)
 
@@ -42,8 +41,8 @@ def test_slow_writes_and_a_slow_redis(serving: Callable[..., None], client: Clie
         if moments.random() < 0.5:
             redis.execute_command("CLIENT", "PAUSE", 50, "WRITE")
     ids += submitted(client, trace)
-    redis.execute_command("CLIENT", "PAUSE", round(2500 * LEASE), "ALL")
-    time.sleep(2.5 * LEASE)  # the fault itself
+    redis.execute_command("CLIENT", "PAUSE", 1000 * ALL_PAUSED, "ALL")
+    time.sleep(ALL_PAUSED)  # the fault itself
     eventually(lambda: expect(client.counts()[State.SUCCESS] == len(ids)), seconds=30)
     events = Counter((entry["task"], entry["event"]) for _, entry in redis.xrange(client.store.keys.history))
     assert events == {(task_id, event): 1 for task_id in ids for event in LIFE}

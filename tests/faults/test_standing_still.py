@@ -11,7 +11,8 @@ import pytest
 from acceptance.conftest import assert_clean, assert_in_turn, ended, running
 from acceptance.test_outages import submitted
 from acceptance.test_schedules import assert_ended, assert_more, tasks
-from fleet import QUICK, Fleet
+from faults.sizes import FROZEN
+from fleet import Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.recurrence import Recurrence
 from ghostless.jobs.schedules import Schedule
@@ -24,7 +25,6 @@ from redis_server import RedisServer
 
 pytestmark = pytest.mark.slow
 
-PAUSE = 2 * float(QUICK["GHOSTLESS_LEASE"])
 COMMANDS, DELAY = 6_000, 500
 """Commands that Redis has to read when it starts, and the microseconds that it takes over each."""
 
@@ -32,7 +32,7 @@ COMMANDS, DELAY = 6_000, 500
 def stands_still(server: RedisServer, _client: Client) -> None:
     """Freeze the server's process: connections stay open, and nothing answers."""
     os.kill(server.pid, signal.SIGSTOP)
-    time.sleep(PAUSE)  # the fault itself
+    time.sleep(FROZEN)  # the fault itself, for two leases at least
     os.kill(server.pid, signal.SIGCONT)
 
 

@@ -13,6 +13,10 @@ from ghostless.web.hub import Hub
 from redis import Redis
 from web_tools import Hand, Served, in_process, publish
 
+from .server_kinds import any_server, each_server, shares
+
+__all__ = ["any_server", "each_server", "shares"]
+
 
 @pytest.fixture
 def web(client: Client, store: Store) -> Iterator[FlaskClient]:

@@ -6,51 +6,36 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import psutil
 import pytest
 import requests
 from click.testing import CliRunner
-from contract import Contract
-from ghostless.app import create_app
 from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
-from ghostless.jobs.reads import Reads
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.jobs.tokens import Scope
-from ghostless.web import frames, limits, sse
+from ghostless.web import frames, limits
 from ghostless.web.serve import Server, serve
 from ghostless.web.server_workers import ThreadedWorker
 from helpers import free_port
-from redis import Redis
 from redis_server import RedisServer
 from web_tools import (
     EventStream,
     Hand,
     Served,
-    gunicorn,
-    in_process,
     opened,
-    publish,
     repeating,
     states,
     submitted,
     until,
 )
 
+from .server_kinds import DRAIN, Shares, addressed, listeners
+
 STREAMS, OF_AN_ADDRESS, OF_A_TOKEN = 8, 4, 2
 """How many each server takes; with threads the first is what is left of twelve."""
-
-DRAIN = 1.6
-"""Seconds in which those end."""
-
-HEARTBEAT = 0.3
-"""Seconds between two signs of life, by which a server notices who left."""
-
-CLOCKS = {"sse.HEARTBEAT": HEARTBEAT, "serve.DRAIN": DRAIN, "hub.DRAIN_PAUSE": DRAIN / STREAMS}
 
 
 @pytest.fixture(scope="module")
@@ -61,70 +46,10 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory, redis_server: RedisSe
     server.stop()
 
 
-@pytest.fixture
-def client(redis: Redis, settings: Settings, store: Store) -> Client:
-    """The core; the test's types are published."""
-    publish(store, "work", "video")
-    return Client(settings, redis)
-
-
-@contextmanager
-def flasks_own(url: str) -> Iterator[Served]:
-    """Serve in this process."""
-    settings = Settings(redis_url=url, streams_per_address=OF_AN_ADDRESS, streams_per_token=OF_A_TOKEN)
-    app = create_app(client=Client(settings), limits=limits.Limits(100, STREAMS), proxies=1)
-    contract = Contract(app)
-    with in_process(app) as served, pytest.MonkeyPatch.context() as patches:
-        patches.setattr(sse, "HEARTBEAT", HEARTBEAT)
-        yield served
-    assert [] == contract.breaches
-
-
-@contextmanager
-def installed(url: str, threads: int) -> Iterator[Served]:
-    """Serve as installations do."""
-    files = limits.RESERVED + 4 * STREAMS  # two for each connection, and half of these for streams
-    shares = {"GHOSTLESS_STREAMS_PER_ADDRESS": OF_AN_ADDRESS, "GHOSTLESS_STREAMS_PER_TOKEN": OF_A_TOKEN}
-    with gunicorn(
-        url, limit=f"ulimit -n {100 if threads else files}", threads=threads, proxies=1, watchdog=False,
-        constants=CLOCKS,
-        environment={name: str(value) for name, value in shares.items()},
-    ) as served:  # fmt: skip
-        yield served
-
-
-@pytest.fixture(scope="module", params=["gevent", "gthread", "flask"])
-def server(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[Served]:
-    """Each kind of server, for eight streams at a time."""
-    threads = STREAMS + limits.THREADS_PLAIN if request.param == "gthread" else 0
-    url = redis_server.url
-    with flasks_own(url) if request.param == "flask" else installed(url, threads) as served:
-        yield served
-
-
-@pytest.fixture
-def web(server: Served, client: Client) -> Served:
-    """That server, once it noticed that the database was emptied for this test, and holds nobody's place."""
-    woken = submitted(client, queue="wake")  # a move wakes the hub at once
-    until(lambda: cursor_of(server, woken).startswith(client.reads.epoch()))
-    until(lambda: listeners(server) == 0)
-    return server
-
-
-def cursor_of(server: Served, task_id: str) -> str:
-    """Return where a server sees a task."""
-    return requests.get(f"{server.url}/api/tasks/{task_id}", timeout=5).json()["cursor"]
-
-
-def listeners(server: Served) -> float:
-    """Return how many places are held, as the server tells it."""
-    lines = requests.get(f"{server.url}/metrics", timeout=5).text.splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("ghostless_http_listeners "))
-
-
-def addressed(number: int) -> dict[str, str]:
-    """Return the header by which the proxy before the servers tells an address."""
-    return {"X-Forwarded-For": f"192.0.2.{number}"}
+@pytest.fixture(scope="module")
+def shares() -> Shares:
+    """Few, so that a test fills a server."""
+    return Shares(STREAMS, OF_AN_ADDRESS, OF_A_TOKEN)
 
 
 def is_refused(url: str, headers: dict[str, str]) -> bool:
@@ -147,10 +72,10 @@ def leave(streams: list[EventStream], client: Client, task_id: str) -> None:
 # One after the other
 
 
-def test_streams_live_and_end(web: Served, client: Client, store: Store) -> None:
+def test_streams_live_and_end(any_server: Served, client: Client, store: Store) -> None:
     """Replay, live moves, progress, the limit, plain requests beside full streams, `end` and 204."""
     hand = Hand(store)
-    task_id, task = submitted(client), f"{web.url}/api/tasks/"
+    task_id, task = submitted(client), f"{any_server.url}/api/tasks/"
     streams = [opened(f"{task}{task_id}/events", headers=addressed(number)) for number in range(STREAMS)]
     claimed = hand.start()
     with repeating(lambda: store.progress(claimed.held, 0.5, "half")):
@@ -169,34 +94,34 @@ def test_streams_live_and_end(web: Served, client: Client, store: Store) -> None
     assert "SUCCESS" == requests.get(f"{task}{task_id}?wait=5", timeout=5).json()["state"]
 
 
-def test_an_address_holds_so_many_streams(web: Served, client: Client) -> None:
+def test_an_address_holds_so_many_streams(any_server: Served, client: Client) -> None:
     """Over the limit a browser is told to come back, a program gets 429; a place that is free again is given away."""
     task_id, headers = submitted(client), addressed(1)
-    url = f"{web.url}/api/tasks/{task_id}/events"
+    url = f"{any_server.url}/api/tasks/{task_id}/events"
     streams = [opened(url, headers=headers) for _ in range(OF_AN_ADDRESS)]
     assert is_refused(url, headers)
     refused = requests.get(url, headers=headers, timeout=5)
     assert (429, "2") == (refused.status_code, refused.headers["Retry-After"])
     assert "application/problem+json" == refused.headers["Content-Type"]
     assert "urn:ghostless:too-many-listeners" == refused.json()["type"]
-    assert 200 == requests.get(f"{web.url}/api/tasks/{task_id}", headers=headers, timeout=5).status_code
+    assert 200 == requests.get(f"{any_server.url}/api/tasks/{task_id}", headers=headers, timeout=5).status_code
     streams.append(opened(url, headers=addressed(2)))
     leave(streams, client, task_id)
-    until(lambda: listeners(web) == 0)
+    until(lambda: listeners(any_server) == 0)
     with EventStream(url, headers=headers) as stream:
         assert ["end"] == [message.event for message in stream if message.event != "task"]
 
 
-def test_a_token_holds_so_many_streams_wherever_it_comes_from(web: Served, client: Client) -> None:
+def test_a_token_holds_so_many_streams_wherever_it_comes_from(any_server: Served, client: Client) -> None:
     """Each token has its own share, whatever its name; who needs no token is bounded by his address alone."""
     task_id = submitted(client)
-    url = f"{web.url}/api/tasks/{task_id}/events"
+    url = f"{any_server.url}/api/tasks/{task_id}/events"
     texts = [client.tokens.add("page", [Scope.ADMIN])[0] for _ in range(2)]
     one, other = ({"Authorization": f"Bearer {text}"} for text in texts)
     streams = [opened(url, headers=one | addressed(number)) for number in range(OF_A_TOKEN)]
     assert is_refused(url, one | addressed(8))
     claim = {"worker": "far", "types": ["work"]}
-    asked = f"{web.url}/api/queues/elsewhere/claim?wait=1"
+    asked = f"{any_server.url}/api/queues/elsewhere/claim?wait=1"
     assert 429 == requests.post(asked, json=claim, headers=one | addressed(9), timeout=20).status_code
     streams += [opened(url, headers=other | addressed(number)) for number in range(OF_A_TOKEN)]
     assert is_refused(url, other | addressed(8))
@@ -204,113 +129,32 @@ def test_a_token_holds_so_many_streams_wherever_it_comes_from(web: Served, clien
     leave(streams, client, task_id)
 
 
-def test_filters_choose_what_is_told(web: Served, client: Client) -> None:
-    """By owner, type and queue; without a filter everything, from now on."""
-    submitted(client, owner="before")
-    paths = ["owner=ann", "type=video", "queue=gpu", "owner=ann&queue=gpu", ""]
-    with ExitStack() as held:
-        streams = [
-            held.enter_context(opened(f"{web.url}/api/events?{path}", headers=addressed(number)))
-            for number, path in enumerate(paths)
-        ]
-        made = [
-            submitted(client, owner="ann"),
-            submitted(client, type="video"),
-            submitted(client, owner="ann", queue="gpu"),
-            submitted(client, owner="last"),
-        ]
-        expected = [[0, 2], [1], [2], [2], [0, 1, 2, 3]]
-        for stream, numbers in zip(streams, expected, strict=True):
-            told = [message.data["id"] for message in stream.take("task", len(numbers))]
-            assert [made[number] for number in numbers] == told
-
-
-# Cursors that lead nowhere
-
-
-@pytest.mark.parametrize(
-    ("cursor", "reason"),
-    [
-        ("garbage", "unreadable"),
-        ("a.b-c", "unreadable"),
-        ("{epoch}.1-1-1", "unreadable"),
-        ("0000.{newest}", "epoch"),
-        ("{epoch}.99999999999999-0", "ahead"),
-        ("{epoch}.1-1", "lost"),
-    ],
-)
-def test_a_cursor_that_leads_nowhere_is_told(
-    web: Served, client: Client, reads: Reads, cursor: str, reason: str
-) -> None:
-    """`reset` instead of a silent hole; after it the stream is live from now, with a cursor that works."""
-    task_id = submitted(client)
-    given = cursor.format(epoch=reads.epoch(), newest=client.get(task_id).cursor)
-    url = f"{web.url}/api/tasks/{task_id}/events"
-    for path in (url, f"{web.url}/api/events?owner=ann", f"{web.url}/api/events"):
-        with EventStream(path, given) as stream:
-            assert {"reason": reason} == told_first(stream)
-    with EventStream(url, given, headers=addressed(1)) as stream:
-        stream.take("reset")
-        client.cancel(task_id)
-        told = list(stream)
-    assert ["CANCELLED"] == states(told)
-    with EventStream(url, told[0].id, headers=addressed(1)) as over:
-        assert 204 == over.status
-
-
-def told_first(stream: EventStream) -> Any:
-    """Return what the first event says, which is a reset."""
-    first = stream.next()
-    assert first is not None
-    assert "reset" == first.event
-    return first.data
-
-
-def test_an_id_from_before_a_flush_is_told(web: Served, client: Client, redis: Redis, store: Store) -> None:
-    """All is new, and the same id may name another task: whoever comes with an old cursor is told, or hears it live."""
-    url = f"{web.url}/api/tasks/{submitted(client, id='once-more')}/events"
-    with opened(url) as stream, opened(f"{web.url}/api/events", headers=addressed(1)) as everything:
-        old = stream.take("task")[0].id
-        redis.flushall()
-        publish(store)
-        assert 404 == requests.get(url, {"last_event_id": old}, timeout=5).status_code
-        submitted(client, id="once-more")
-        assert {"reason": "epoch"} == everything.take("reset")[0].data
-    for number, path in enumerate((url, f"{web.url}/api/events?queue=work", f"{web.url}/api/events")):
-        with EventStream(path, old, headers=addressed(number)) as stream:
-            assert {"reason": "epoch"} == told_first(stream)
-    with EventStream(url, old, headers=addressed(4)) as stream:
-        stream.take("reset")
-        client.cancel("once-more")
-        assert ["CANCELLED"] == states(list(stream))
-
-
 # What ends
 
 
-def test_the_server_outlives_redis(web: Served, client: Client, store: Store, redis_server: RedisServer) -> None:
+def test_the_server_outlives_redis(any_server: Served, client: Client, store: Store, redis_server: RedisServer) -> None:
     """Alive and not ready while Redis is away; open streams go on when it is back, and miss nothing."""
     task_id = submitted(client)
     with (
-        opened(f"{web.url}/api/tasks/{task_id}/events") as stream,
-        opened(f"{web.url}/api/events?queue=work") as by_queue,
+        opened(f"{any_server.url}/api/tasks/{task_id}/events") as stream,
+        opened(f"{any_server.url}/api/events?queue=work") as by_queue,
     ):
         stream.take("task")
         redis_server.kill()
         try:
-            assert 200 == get(f"{web.url}/healthz").status_code
-            answer = get(f"{web.url}/readyz")
+            assert 200 == get(f"{any_server.url}/healthz").status_code
+            answer = get(f"{any_server.url}/readyz")
             assert (503, "application/problem+json") == (answer.status_code, answer.headers["Content-Type"])
-            answer = get(f"{web.url}/api/tasks/{task_id}")
+            answer = get(f"{any_server.url}/api/tasks/{task_id}")
             assert (503, "2") == (answer.status_code, answer.headers["Retry-After"])
-            assert is_refused(f"{web.url}/api/tasks/{task_id}/events", {})
+            assert is_refused(f"{any_server.url}/api/tasks/{task_id}/events", {})
         finally:
             redis_server.start()
         Hand(store).run()
         told, others = list(stream), by_queue.take("task", 2)
     assert ["task", "task", "end"] == [message.event for message in told]
     assert ["PROCESSING", "SUCCESS"] == states(told) == states(others)
-    assert 200 == get(f"{web.url}/readyz").status_code
+    assert 200 == get(f"{any_server.url}/readyz").status_code
 
 
 def get(url: str) -> requests.Response:
@@ -318,20 +162,21 @@ def get(url: str) -> requests.Response:
     return requests.get(url, timeout=20, headers={"Connection": "close"})
 
 
-@pytest.mark.parametrize("server", ["gevent", "gthread"], indirect=True, scope="module")  # Flask's own knows no stop
-def test_a_stop_ends_the_streams_one_after_the_other(web: Served, client: Client) -> None:
+# Flask's own knows no stop.
+@pytest.mark.parametrize("each_server", ["gevent", "gthread"], indirect=True, scope="module")
+def test_a_stop_ends_the_streams_one_after_the_other(any_server: Served, client: Client) -> None:
     """Spread over the drain, each with a time of its own to come back at; then no process is left."""
-    family = [psutil.Process(web.pid), *psutil.Process(web.pid).children()]
-    url = f"{web.url}/api/tasks/{submitted(client)}/events"
+    family = [psutil.Process(any_server.pid), *psutil.Process(any_server.pid).children()]
+    url = f"{any_server.url}/api/tasks/{submitted(client)}/events"
     streams = [opened(url, headers=addressed(number)) for number in range(STREAMS)]
     with ThreadPoolExecutor(STREAMS) as pool:
         ends = pool.map(ended, streams)
-        os.kill(web.pid, signal.SIGTERM)
+        os.kill(any_server.pid, signal.SIGTERM)
         moments, waits = zip(*ends, strict=True)
     assert all(waits)
     assert len(set(waits)) > STREAMS / 2
     assert DRAIN / 2 < max(moments) - min(moments) < 2 * DRAIN
-    os.waitpid(web.pid, 0)
+    os.waitpid(any_server.pid, 0)
     until(lambda: not any(process.is_running() for process in family))
 
 

@@ -1,12 +1,12 @@
 """Event streams on a real Redis, over real sockets, on Flask's threaded server."""
 
 import http.client
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
 import requests
+from flask.testing import FlaskClient
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.reads import Reads
@@ -14,7 +14,6 @@ from ghostless.jobs.store import Store
 from ghostless.statemachine import Event
 from ghostless.web import frames, sse
 from ghostless.web.hub import Hub
-from redis import Redis
 from web_tools import (
     EventStream,
     Hand,
@@ -172,27 +171,6 @@ def test_two_hundred_clients_of_tasks_that_live_a_moment_all_see_the_end(
         assert {task_id} == {message.data["id"] for message in messages[:-1]}
 
 
-def test_from_every_cursor_exactly_the_rest_is_told(served: Served, client: Client, hand: Hand) -> None:
-    """A client that comes back with any id it ever saw misses nothing and sees nothing twice."""
-    ids = [submitted(client, queue="work") for _ in range(3)]
-    url = f"{served.url}/api/events?" + "&".join(f"task={task_id}" for task_id in ids)
-    with opened(url) as stream:
-        for _ in range(2):
-            hand.finish(hand.start(), Event.FAIL, asked=60_000)
-        hand.run()
-        for task_id in ids:
-            client.cancel(task_id)
-        whole = [message for message in stream if message.event == "task"]
-        first = stream.ids[0]
-    assert 3 * 2 + 2 * 2 + 1 + 2 == len(whole)
-    assert sorted(whole, key=lambda message: message.data["at"]) == whole
-    for number, cursor in enumerate([first, *(message.id for message in whole[:-1])]):
-        with opened(url, cursor) as rest:
-            assert whole[number:] == [message for message in rest if message.event == "task"], cursor
-    with EventStream(url, whole[-1].id) as over:
-        assert 204 == over.status
-
-
 def test_reconnecting_all_the_time_loses_nothing(served: Served, client: Client, store: Store) -> None:
     """Streams cut after each event, by owner, while tasks move: put together they are the history."""
     with ThreadPoolExecutor(1) as pool:
@@ -262,161 +240,6 @@ def test_a_filtered_stream_goes_on_from_its_cursor(served: Served, client: Clien
             assert [later] == [message.data["id"] for message in stream.take("task")]
 
 
-def test_a_stream_of_many_ends_with_the_last(served: Served, client: Client, hand: Hand) -> None:
-    """`end` comes when all asked-for tasks are final, in whatever order."""
-    ids = [submitted(client) for _ in range(5)]
-    with opened(f"{served.url}/api/events?" + "&".join(f"task={task_id}" for task_id in ids)) as stream:
-        for _ in ids[:4]:
-            hand.run()
-        client.cancel(ids[4])
-        messages = list(stream)
-    assert 4 * 3 + 2 == len(states(messages))
-    assert sorted(ids) == messages[-1].data["tasks"]
-    assert ["end"] == [message.event for message in messages if message.event != "task"]
-
-
-# Cursors that lead nowhere
-
-
-def test_a_reset_stream_of_finished_tasks_ends(served: Served, client: Client, hand: Hand) -> None:
-    """Nothing more will come of them, so the client is not left waiting."""
-    task_id = submitted(client)
-    hand.run()
-    with EventStream(served.url + of(task_id), "garbage") as stream:
-        assert ["reset", "end"] == [message.event for message in stream]
-    with EventStream(served.url + of(task_id), stream.last_event_id) as over:
-        assert 204 == over.status
-
-
-def test_a_hole_made_by_a_purge_is_told_where_it_matters(
-    served: Served, client: Client, redis: Redis, store: Store, hand: Hand
-) -> None:
-    """Moves of purged tasks are gone: a stream by owner cannot exclude a hole; one of named tasks can."""
-    named = submitted(client, owner="ann")
-    with opened(f"{served.url}/api/events?owner=ann") as stream:
-        cursor = stream.last_event_id
-    purged = submitted(client, owner="ann", queue="short")
-    Hand(store).run("short")
-    redis.zadd(store.keys.retention, {purged: 1})
-    assert 1 == store.purge().moved
-    client.cancel(named)
-    settings = client.settings
-    with in_process(create_app(client=Client(settings))) as other:  # has nothing in memory
-        with EventStream(f"{other.url}/api/events?owner=ann", cursor) as stream:
-            first = stream.next()
-            assert ("reset", {"reason": "purged"}) == (first and first.event, first and first.data)
-        with opened(other.url + of(named), cursor) as stream:
-            assert ["CANCELLED"] == states(list(stream))
-        with EventStream(other.url + of(purged), cursor) as stream:
-            assert 410 == stream.status
-
-
-def test_an_unknown_task_is_told_before_the_stream_starts(served: Served, client: Client, hub: Hub) -> None:
-    """404 with a problem, on a first connect also for one of several; no listener stays behind."""
-    known = submitted(client)
-    several = f"/api/events?task={known}&task=nope"
-    asked = [(of("nope"), None), (of("nope"), "garbage"), ("/api/events?task=nope&task=no", "garbage"), (several, None)]
-    for path, cursor in asked:
-        with EventStream(served.url + path, cursor) as stream:
-            assert 404 == stream.status
-            assert "application/problem+json" == stream.response.headers["Content-Type"]
-    assert 0 == hub.subscribers
-
-
-# Tasks that are purged
-
-
-@pytest.fixture
-def purge(redis: Redis, client: Client, store: Store) -> Callable[[str], None]:
-    """End a waiting task's retention at once."""
-
-    def purge(task_id: str) -> None:
-        if not client.get(task_id).is_final:
-            client.cancel(task_id)
-        redis.zadd(store.keys.retention, {task_id: 1})
-        assert 1 == store.purge().moved
-
-    return purge
-
-
-def both(*task_ids: str) -> str:
-    return "/api/events?" + "&".join(f"task={task_id}" for task_id in task_ids)
-
-
-def test_a_purged_task_does_not_end_the_stream_of_the_others(
-    served: Served, client: Client, hand: Hand, purge: Callable[[str], None]
-) -> None:
-    """A browser takes a 410 for good: so who comes back is told `purged`, hears the others, and is at the end once."""
-    gone, kept = submitted(client, queue="gone"), submitted(client)
-    with opened(served.url + both(gone, kept)) as stream:
-        cursor = stream.take("task", 2)[-1].id
-    purge(gone)
-    with EventStream(served.url + both(gone, kept), cursor) as stream:
-        first = stream.next()
-        assert ("reset", {"reason": "purged"}) == (first and first.event, first and first.data)
-        hand.run()
-        messages = list(stream)
-    assert ["PROCESSING", "SUCCESS"] == states(messages)
-    assert "end" == messages[-1].event
-    with EventStream(served.url + both(gone, kept), messages[-2].id) as over:
-        assert 204 == over.status
-
-
-def test_a_purge_of_what_was_told_makes_no_hole(
-    served: Served, client: Client, hand: Hand, purge: Callable[[str], None]
-) -> None:
-    """Whose cursor is behind all that was purged has missed nothing: the stream goes on, and is not reset each time."""
-    gone, kept = submitted(client, queue="gone"), submitted(client)
-    client.cancel(gone)
-    with opened(served.url + both(gone, kept)) as stream:
-        cursor = stream.take("task", 3)[-1].id
-    purge(gone)
-    hand.run()
-    with opened(served.url + both(gone, kept), cursor) as stream:
-        assert ["task", "task", "end"] == [message.event for message in stream]
-
-
-def test_an_id_without_a_trace_does_not_end_the_stream_of_the_others(
-    served: Served, client: Client, redis: Redis, store: Store, hand: Hand, purge: Callable[[str], None]
-) -> None:
-    """The trace of a purge is kept for some days only; a client that was there before is served after that too."""
-    gone, kept = submitted(client, queue="gone"), submitted(client)
-    with opened(served.url + both(gone, kept)) as stream:
-        cursor = stream.take("task")[-1].id
-    purge(gone)
-    redis.delete(store.keys.tombstone(gone))
-    hand.run()
-    for given, expected in ((cursor, ["reset", "end"]), ("garbage", ["reset", "end"])):
-        with EventStream(served.url + both(gone, kept), given) as stream:
-            assert expected == [message.event for message in stream]
-
-
-def test_a_first_connect_tolerates_a_purge_too(served: Served, client: Client, purge: Callable[[str], None]) -> None:
-    """A page that fetched a list may open its stream after a purge; only when nothing is left is that an error."""
-    gone, other, kept = (submitted(client) for _ in range(3))
-    purge(gone)
-    with EventStream(served.url + both(gone, other, kept)) as stream:
-        first = stream.next()
-        assert ("reset", {"reason": "purged"}) == (first and first.event, first and first.data)
-        client.cancel(other)
-        client.cancel(kept)
-        assert [other, kept] == [message.data["id"] for message in stream if message.event == "task"]
-    purge(other)
-    for cursor in (None, stream.last_event_id):
-        with EventStream(served.url + both(gone, other), cursor) as stream:
-            assert 410 == stream.status
-
-
-def test_a_reset_stream_ends_with_the_last_of_several(served: Served, client: Client, hand: Hand) -> None:
-    """A task that was final before the reset has nothing more to tell; the stream still ends when the others do."""
-    submitted(client)
-    ended, running = hand.run(), submitted(client)
-    with EventStream(served.url + both(ended, running), "garbage") as stream:
-        stream.take("reset")
-        hand.run()
-        assert ["task", "task", "end"] == [message.event for message in stream]
-
-
 # Who leaves
 
 
@@ -437,6 +260,19 @@ def test_nothing_is_left_of_a_client_that_left(
     assert 200 == connection.getresponse().status
     connection.close()
     until(lambda: hub.subscribers == 0)
+
+
+def test_a_stream_that_has_ended_holds_no_place(web: FlaskClient, client: Client, hand: Hand) -> None:
+    """Though the server does not close it: Werkzeug's forgets that when the client resets its connection just then."""
+    task_id = submitted(client)
+    hand.run()
+    answer = web.get(of(task_id), headers={"Accept": "text/event-stream"})
+    hub = web.application.extensions["ghostless"].hub
+    assert (1, 1) == (hub.places_held, hub.subscribers)
+    assert b"event: end" in b"".join(answer.response)
+    assert (0, 0) == (hub.places_held, hub.subscribers)
+    answer.close()
+    assert (0, 0) == (hub.places_held, hub.subscribers)
 
 
 def test_a_full_server_tells_a_stream_to_come_back(served: Served, client: Client, hub: Hub) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+import late
 import pytest
 import requests
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.web.hub import Hub
 from ghostless.web.limits import THREADS_PLAIN
 from redis import Redis
 from web_tools import EventStream, Hand, Message, Served, gunicorn, in_process, opened, publish, submitted, until
@@ -30,27 +32,19 @@ Told = tuple[str, str, list[str]]
 """Whom a client followed, from which cursor, and the entries that it saw."""
 
 
-LATE = """
-import time
-from ghostless.web.past import Past
-look = Past.look
-def look_late(*given):
-    time.sleep(0.5)
-    return look(*given)
-Past.look = look_late
-"""
-"""Lets time pass between the moment from which a stream listens, and its replay."""
-
-
 @pytest.fixture(params=["flask", "gevent", "gthread"])
-def served(request: pytest.FixtureRequest, redis: Redis, settings: Settings) -> Iterator[Served]:
-    """The API on Flask's threaded server, and as it is installed, where each stream's replay is late."""
+def served(
+    request: pytest.FixtureRequest, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Served]:
+    """The API on Flask's threaded server, and as it is installed; each stream is late to listen, and to replay."""
+    redis.set(late.IS_LATE, 1)
     if request.param == "flask":
+        monkeypatch.setattr(Hub, "subscribe", late.subscribe)
         with in_process(create_app(client=Client(settings))) as web:
             yield web
         return
     threads = CLIENTS + THREADS_PLAIN if request.param == "gthread" else 0
-    with gunicorn(settings.redis_url, first=LATE, threads=threads, watchdog=False) as web:
+    with gunicorn(settings.redis_url, first=late.IN_A_SERVER, threads=threads, watchdog=False) as web:
         yield web
 
 

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from types import FrameType
 
 from ..jobs.settings import Settings
 
@@ -20,13 +21,17 @@ def durable(fsync: str) -> list[str]:
     return [] if fsync == "off" else ["--appendonly", "yes", "--appendfsync", fsync]
 
 
+def _exit(signum: int, frame: FrameType | None) -> None:
+    sys.exit(128 + signum)
+
+
 @contextlib.contextmanager
 def private_redis(*options: str) -> Generator[Settings]:
     """Run a server on a socket in a temporary folder; without options it keeps nothing, and no port hears it.
 
     From then on a SIGTERM ends this process as an exception does, so that nothing that it started is left.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _exit)
     with tempfile.TemporaryDirectory() as folder:
         socket = f"{folder}/redis.sock"
         command = ["redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder, *options]

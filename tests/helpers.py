@@ -6,11 +6,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
+from redis import Redis
 
 T = TypeVar("T")
 
@@ -53,6 +56,25 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def heard(redis: Redis, meanwhile: Callable[[], object]) -> list[dict[str, Any]]:
+    """Return what MONITOR tells of each command that Redis carries out meanwhile, those of scripts too."""
+    with redis.monitor() as monitor:
+        meanwhile()
+        redis.echo("over")
+        return list(takewhile(lambda told: told["command"] != "ECHO over", monitor.listen()))
+
+
+@contextmanager
+def noting_slow_commands(redis: Redis, slower_than: int) -> Generator[None]:
+    """Let SLOWLOG note each command that takes longer (µs), and as many as there may be."""
+    usual = {name: redis.config_get(name)[name] for name in ("slowlog-max-len", "slowlog-log-slower-than")}
+    redis.config_set("slowlog-max-len", 10_000)
+    redis.config_set("slowlog-log-slower-than", slower_than)
+    yield
+    for name, value in usual.items():
+        redis.config_set(name, value)
 
 
 _prctl = ctypes.CDLL(None).prctl

@@ -105,7 +105,7 @@ def _row(member: Member, task_ids: Sequence[str], now: int) -> list[str]:
 
 def _one_of(task_ids: Sequence[str], running: str | None) -> str:
     """Return one of the tasks that a worker started together, the running one if known, and how many more there are."""
-    first = running if running in task_ids else next(iter(task_ids), "-")
+    first = running if running and running in task_ids else next(iter(task_ids), "-")
     return f"{first} and {len(task_ids) - 1} more" if len(task_ids) > 1 else first
 
 

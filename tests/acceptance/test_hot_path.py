@@ -11,7 +11,7 @@ import pytest
 from fleet import Fleet
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import BLOCK
-from helpers import eventually, expect
+from helpers import eventually, expect, heard
 
 from .conftest import assert_clean
 
@@ -34,23 +34,20 @@ Call = tuple[float, int, str]
 """When a command came to Redis, by its clock (s), on which connection, and its name."""
 
 
-def heard(client: Client, meanwhile: Callable[[], object]) -> list[Call]:
+def heard_of_others(client: Client, meanwhile: Callable[[], object]) -> list[Call]:
     """Return what others than this process send to Redis meanwhile."""
-    redis = client.store.redis
-    seen: list[Call] = []
-    with redis.monitor() as monitor:
-        meanwhile()
-        redis.echo("over")
-        while (told := monitor.next_command())["command"] != "ECHO over":
-            if told["client_type"] != "lua":
-                seen.append((told["time"], int(told["client_port"]), told["command"].partition(" ")[0]))
+    seen = [
+        (told["time"], int(told["client_port"]), told["command"].partition(" ")[0])
+        for told in heard(client.store.redis, meanwhile)
+        if told["client_type"] != "lua"
+    ]
     ours = {connection.laddr.port for connection in psutil.Process().net_connections("tcp")}
     return [call for call in seen if call[1] not in ours]
 
 
 def said(client: Client, meanwhile: Callable[[], object]) -> Counter[tuple[int, str]]:
     """Return how often which connection of others sends which command meanwhile."""
-    return Counter((line, command) for _, line, command in heard(client, meanwhile))
+    return Counter((line, command) for _, line, command in heard_of_others(client, meanwhile))
 
 
 def assert_waits(client: Client) -> None:
@@ -142,7 +139,7 @@ def test_an_idle_worker_is_quiet_and_a_busy_one_is_seen(client: Client, trace: P
     """It waits for a hint, and looks itself every two seconds; what it does is shown before the next beat."""
     eventually(lambda: assert_waits(client))
     enough = waits(client) + 3
-    calls = heard(client, lambda: eventually(lambda: expect(waits(client) >= enough), seconds=25))
+    calls = heard_of_others(client, lambda: eventually(lambda: expect(waits(client) >= enough), seconds=25))
     assert {"BLPOP", "EVALSHA"} == {command for _, _, command in calls}
     looks = [at for at, _, command in calls if command == "EVALSHA"]
     assert min(later - earlier for earlier, later in pairwise(looks)) > 0.95 * BLOCK

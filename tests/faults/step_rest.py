@@ -6,7 +6,6 @@ from faults.steps import Operation
 from faults.world import OTHER_TYPE, QUEUE, TYPE, World
 from ghostless.jobs.bulk import BulkFilter, BulkRequest
 from ghostless.jobs.messages import PlainJob
-from ghostless.jobs.upkeep import Upkeep
 from ghostless.statemachine import State
 from helpers import expect
 
@@ -29,12 +28,6 @@ def two_paused_tasks(world: World) -> None:
     before.two_waiting_tasks(world)
     for task_id in ("t1", "t2"):
         world.client.pause(task_id)
-
-
-def a_task_out_of_its_index(world: World) -> None:
-    """Take a waiting task out of the index of its state."""
-    world.submit("t1")
-    world.client.store.redis.zrem(world.client.store.keys.state(State.PENDING), "t1")
 
 
 def a_plain_job(world: World) -> None:
@@ -76,11 +69,6 @@ def _act_on_all(world: World, action: str) -> None:
 def stop_a_bulk_action(world: World) -> None:
     """End a bulk action before it did anything."""
     world.client.bulk.stop(begin(world, "cancel"))
-
-
-def patrol(world: World) -> None:
-    """Put right what is wrong around a few tasks, as a watchdog does by and by."""
-    Upkeep(world.client.store).patrol("watchdog:mortal")
 
 
 def give_a_plain_job_back(world: World) -> None:
@@ -135,7 +123,6 @@ REST = (
     Operation(pause_all, before.two_waiting_tasks, dict.fromkeys(BOTH, PAUSED), repeats=True, is_costly=True),
     Operation(resume_all, two_paused_tasks, dict.fromkeys(BOTH, SUCCESS), repeats=True, is_costly=True),
     Operation(retry_all, before.a_failed_task, {"t1": SUCCESS}, repeats=True, is_costly=True),
-    Operation(patrol, a_task_out_of_its_index, {"t1": SUCCESS}, repeats=True),
     Operation(give_a_plain_job_back, a_plain_job, {}, check=is_in_one_list),
     Operation(publish_by_http, before.nothing, {}, repeats=True, check=is_known, is_costly=True),
     Operation(end_a_session, before.nothing, {}, repeats=True, check=is_ended, is_costly=True),

@@ -16,6 +16,7 @@ from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import State
+from helpers import noting_slow_commands
 from redis import Redis
 from redis_server import RedisServer
 from scripts.seeding import TYPE, claimed, scene
@@ -39,11 +40,8 @@ def client(redis: Redis, redis_server: RedisServer) -> Iterator[Client]:
     """The core beside very many tasks of one queue, of which one runs; commands that take long are noted."""
     settings = Settings.from_environment({**CLOCKS, "GHOSTLESS_REDIS_URL": redis_server.url})
     fill(scene(redis, settings), CROWD)
-    redis.config_set("slowlog-max-len", 10_000)
-    redis.config_set("slowlog-log-slower-than", SLOW)
-    yield Client(settings, redis)
-    redis.config_set("slowlog-log-slower-than", 10_000)
-    redis.config_set("slowlog-max-len", 128)
+    with noting_slow_commands(redis, SLOW):
+        yield Client(settings, redis)
 
 
 def assert_no_long_rounds(client: Client, act: Callable[[], object], until: Callable[[], bool]) -> None:

@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
 from ghostless.jobs.settings import Settings
+from helpers import heard, noting_slow_commands
 from redis import Redis
 from scripts.seeding import QUEUE, TYPE, Scene, scene
 
@@ -90,11 +90,8 @@ def crowd(redis: Redis, number: int) -> Iterator[Scene]:
     """Many tasks that wait in one queue; commands that take long are noted."""
     stage = scene(redis)
     fill(stage, number)
-    redis.config_set("slowlog-max-len", 10_000)
-    redis.config_set("slowlog-log-slower-than", SLOW)
-    yield stage
-    redis.config_set("slowlog-log-slower-than", 10_000)
-    redis.config_set("slowlog-max-len", 128)
+    with noting_slow_commands(redis, SLOW):
+        yield stage
 
 
 def damaged(number: int) -> tuple[set[str], set[str]]:
@@ -138,11 +135,7 @@ def test_every_look_is_short(crowd: Scene, web: FlaskClient, web_of_few: FlaskCl
 
 def sent(redis: Redis, web: FlaskClient) -> list[str]:
     """Look at each place once; return the commands that Redis carried out."""
-    with redis.monitor() as monitor:
-        for place in PLACES:
-            place.ask(web)
-        redis.echo("over")
-        return list(takewhile("ECHO over".__ne__, (told["command"] for told in monitor.listen())))
+    return [told["command"] for told in heard(redis, lambda: [place.ask(web) for place in PLACES])]
 
 
 def members(redis: Redis, name: str) -> int:

@@ -37,6 +37,7 @@ from scripts.seeding import (
     park,
     put,
     scene,
+    step,
     submission,
 )
 from scripts.test_audit import DAMAGE
@@ -99,15 +100,12 @@ def test_a_damaged_record_that_was_set_aside_is_not_written_off(
 ) -> None:
     """It is told and counted, wherever it was set aside; once a person has put it right, the ledger adds up."""
     put(stage, State.PENDING)
-    upkeep = Upkeep(stage.store)
     redis.hset(stage.keys.task(ID), "failures", "many")
     while redis.zcard(stage.keys.pending(QUEUE)):
-        redis.hdel(stage.keys.prune, "at")
-        upkeep.prune(BY_WATCHDOG)
+        step(stage, "prune")
     assert {"a", "c"} == {problem.rule for problem in examine(BY_PERSON) if not problem.is_solved}
     redis.hset(stage.keys.task(ID), "failures", "0")
-    redis.hdel(stage.keys.patrol, "at")
-    assert 1 == upkeep.patrol(BY_WATCHDOG).moved
+    assert 1 == step(stage, "patrol").moved
     assert all(problem.is_solved for problem in examine(BY_PERSON))
     assert [] == audit(redis, stage.keys, [ID])
     assert "1" == redis.hget(stage.keys.ledger, "submitted")
@@ -121,8 +119,7 @@ def test_only_what_is_lost_is_written_off_beside_a_damaged_record(
     redis.hset(stage.keys.task("damaged"), "failures", "many")
     redis.delete(stage.keys.task("lost"))
     for _ in range(20):
-        redis.hdel(stage.keys.prune, "at")
-        Upkeep(stage.store).prune(BY_WATCHDOG)
+        step(stage, "prune")
     examine(BY_PERSON)
     redis.hset(stage.keys.task("damaged"), "failures", "0")
     examine(BY_PERSON)

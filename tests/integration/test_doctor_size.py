@@ -12,6 +12,7 @@ from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.statemachine import Event
+from helpers import heard
 from redis import Redis
 from redis.connection import AbstractConnection
 from scripts.seeding import Scene, claimed, ending, scene, submission
@@ -50,15 +51,10 @@ def widest_answer() -> Generator[list[int]]:
 def widest_call(redis: Redis, act: Callable[[], object]) -> int:
     """Return how many commands the longest call of a script made, of all that an act calls; MONITOR sees them."""
     most = calls = 0
-    with redis.monitor() as monitor:
-        act()
-        redis.echo("that was it")
-        for seen in monitor.listen():
-            if seen["command"].startswith("ECHO"):
-                return most
-            calls = calls + 1 if seen["client_type"] == "lua" else 0
-            most = max(most, calls)
-    raise AssertionError
+    for seen in heard(redis, act):
+        calls = calls + 1 if seen["client_type"] == "lua" else 0
+        most = max(most, calls)
+    return most
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ghostless.jobs.bulk import BulkFilter, BulkRequest
 from ghostless.jobs.bulk_actions import BulkActions
 from ghostless.jobs.deliveries import Taken
 from ghostless.jobs.errors import BulkActionNotFound, StaleAttempt, TaskNotFound
 from ghostless.jobs.keys import Keys
-from ghostless.jobs.messages import Archived, Claim, Claimed, Ending, Held, PlainJob, Submission
+from ghostless.jobs.messages import Archived, Claim, Claimed, Ending, Held, PlainJob, Submission, Swept
 from ghostless.jobs.scripts import Scripts
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
@@ -167,6 +167,12 @@ def put(scene: Scene, state: State, policy: Policy = PATIENT, **changes: Any) ->
     return scene.held
 
 
+def step(scene: Scene, walk: Literal["patrol", "prune"], actor: str = BY_WATCHDOG) -> Swept:
+    """Let one of the watchdogs' walks go on at once, whenever its next step is due."""
+    scene.redis.hdel(getattr(scene.keys, walk), "at")
+    return getattr(Upkeep(scene.store), walk)(actor)
+
+
 # What makes an index say that a task's turn has come, whatever the task says.
 
 
@@ -247,7 +253,7 @@ def leave_parked(scene: Scene) -> None:
     """Park the task; one in another state leaves a member where it would be."""
     park(scene)
     if scene.task["state"] != State.PENDING:
-        scene.redis.zadd(scene.keys.parked(f"{QUEUE}:{TYPE}"), {ID: 1})
+        scene.redis.zadd(scene.keys.parked(PLACE), {ID: 1})
         scene.redis.sadd(scene.keys.parked_types(QUEUE), TYPE)
 
 

@@ -8,7 +8,7 @@ from ghostless.jobs.reads import Reads
 from ghostless.jobs.upkeep import Upkeep
 from ghostless.statemachine import Event, State
 from redis import Redis
-from scripts.seeding import BY_PERSON, BY_WATCHDOG, ID, Scene, claimed, ending, put, scene, submission, wish
+from scripts.seeding import BY_PERSON, BY_WATCHDOG, ID, Scene, claimed, ending, put, scene, step, submission, wish
 from scripts.test_full_redis import full
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -225,9 +225,8 @@ def test_a_patrol_over_wide_tasks_is_cut_into_bounded_steps(redis: Redis) -> Non
     ids = _wide(stage, 20)
     redis.delete(stage.keys.state(State.BLOCKED))
     for _ in range(200):
-        redis.hdel(stage.keys.patrol, "at")
         redis.config_resetstat()
-        Upkeep(stage.store).patrol(BY_WATCHDOG)
+        step(stage, "patrol")
         assert _calls(redis, "hexists") <= 450  # one for each dependency, and some for each task
         if redis.zcard(stage.keys.state(State.BLOCKED)) == len(ids):
             break

@@ -12,6 +12,7 @@ from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.lua import BATCH
 from ghostless.statemachine import Event, Reason, State
+from helpers import heard
 from redis import Redis
 from redis_server import RedisServer
 from scripts.seeding import (
@@ -549,17 +550,13 @@ def test_a_look_at_nothing_costs_little(redis: Redis) -> None:
 def test_tasks_without_dependencies_pay_nothing(redis: Redis) -> None:
     """Submit, claim and end of a task of its own touch no key of dependencies and store no field of them."""
     stage = scene(redis)
-    with redis.monitor() as monitor:
+
+    def live() -> None:
         stage.store.submit(submission())
         stage.held = claimed(stage.store).held
         finish(stage, Event.COMPLETE)
-        redis.echo("that was it")
-        seen = []
-        for command in monitor.listen():
-            if command["command"].startswith("ECHO"):
-                break
-            if command["client_type"] == "lua":
-                seen.append(command["command"])
+
+    seen = [told["command"] for told in heard(redis, live) if told["client_type"] == "lua"]
     names = ("unmet:", "dependents:", "depends_on:", "settling")
     assert [] == [command for command in seen if any(stage.keys.prefix + name in command for name in names)]
     assert {"dependencies", "dependents"}.isdisjoint(stage.task)

@@ -20,6 +20,7 @@ from ghostless.jobs.shelves import Position
 from ghostless.jobs.upkeep import Upkeep
 from ghostless.lua import BAND, LISTED_FROM
 from ghostless.statemachine import STORED, Event, State
+from helpers import heard
 from redis import Redis
 from scripts.seeding import (
     BY_WATCHDOG,
@@ -33,6 +34,7 @@ from scripts.seeding import (
     finish,
     park,
     scene,
+    step,
     submission,
     wish,
 )
@@ -176,17 +178,16 @@ def test_a_cursor_survives_what_happens_meanwhile(redis: Redis, client: Client, 
 def test_a_move_costs_one_command(redis: Redis) -> None:
     """Only the first entry of a task names its place too; what is kept in it is small while there are few."""
     stage = scene(redis)
-    with redis.monitor() as monitor:
+
+    def live() -> None:
         stage.store.submit(submission())
         stage.held = claimed(stage.store).held
         finish(stage, Event.FAIL, retryable=False)
         stage.store.retry(ID, "tester")
         redis.zadd(stage.keys.retention, {ID: 0})
         stage.store.cancel(ID, "tester")
-        redis.echo("that was it")
-        seen = []
-        while not (command := str(monitor.next_command()["command"])).startswith("ECHO"):
-            seen.append(command.split()[:2])
+
+    seen = [told["command"].split()[:2] for told in heard(redis, live)]
     listed = [word for word, *names in seen if names and names[0].startswith(stage.keys.listed(""))]
     assert ["ZADD"] * 5 == listed
     assert 1 == sum(names[:1] == [stage.keys.listed_places] for _, *names in seen)
@@ -226,8 +227,7 @@ def test_watchdogs_enter_what_an_earlier_version_stored(redis: Redis, client: Cl
     length = redis.xlen(stage.keys.history)
     problems = list[str]()
     for _ in range(100):
-        redis.hdel(stage.keys.patrol, "at")
-        problems += Upkeep(stage.store).patrol(BY_WATCHDOG).problems
+        problems += step(stage, "patrol").problems
     assert (length, []) == (redis.xlen(stage.keys.history), problems)
     assert {*ids} == {task.id for wanted in TYPES_OF_LIFE for task in client.list(Filter(type=wanted), limit=100).tasks}
     assert [] == audit(redis, stage.keys, ids)

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator
-from itertools import takewhile
 
 import pytest
 from audit import audit
@@ -14,6 +13,7 @@ from ghostless.jobs.model import Task
 from ghostless.jobs.reads import Damaged
 from ghostless.lua import LISTED_FROM
 from ghostless.statemachine import STORED, Event, State
+from helpers import heard
 from redis import Redis
 from scripts.seeding import ID, PLACE, Scene, SpiedStore, claimed, finish, scene, submission, wish
 
@@ -188,13 +188,14 @@ def test_tasks_without_an_owner_pay_nothing(redis: Redis) -> None:
 
 def _named(stage: Scene, name: str) -> list[str]:
     """Run the task and retry it; return the commands that named a key that begins so, with the key."""
-    with stage.redis.monitor() as monitor:
+
+    def live() -> None:
         stage.held = claimed(stage.store).held
         finish(stage, Event.FAIL, retryable=False)
         stage.store.retry(ID, "tester")
-        stage.redis.echo("that was it")
-        lines = takewhile(lambda line: not line.startswith("ECHO"), (seen["command"] for seen in monitor.listen()))
-        return [" ".join(words) for words in (line.split()[:2] for line in lines) if words[-1].startswith(name)]
+
+    lines = (seen["command"].split()[:2] for seen in heard(stage.redis, live))
+    return [" ".join(words) for words in lines if words[-1].startswith(name)]
 
 
 def test_damaged_records_are_shown_and_hide_nobody(stage: Scene, client: Client) -> None:

@@ -20,6 +20,7 @@ from scripts.seeding import (
     BY_WORKER,
     OTHER_TYPE,
     OWNER,
+    PLACE,
     QUEUE,
     TYPE,
     Scene,
@@ -179,7 +180,7 @@ def test_poison_among_the_parked_keeps_nobody_from_their_turn(redis: Redis, way:
     ids = submit_good(stage)
     stage.store.claim(wish("w", "ee", OTHER_TYPE))
     poison(stage, State.PENDING)
-    redis.zadd(stage.keys.parked(f"{QUEUE}:{TYPE}"), {member: number for number, member in enumerate(MEMBERS)})
+    redis.zadd(stage.keys.parked(PLACE), {member: number for number, member in enumerate(MEMBERS)})
     if way == "unpark":
         assert GOOD == stage.store.unpark([TYPE])
         assert ids == stage.queue
@@ -253,7 +254,7 @@ def test_a_quarantine_that_is_none_keeps_no_worker_from_its_tasks(redis: Redis, 
     poison(stage, State.PENDING)
     if parked:
         stage.store.claim(wish("w", "ee", OTHER_TYPE))
-        redis.zadd(stage.keys.parked(f"{QUEUE}:{TYPE}"), dict.fromkeys(MEMBERS, 1))
+        redis.zadd(stage.keys.parked(PLACE), dict.fromkeys(MEMBERS, 1))
     else:
         redis.lpush(stage.keys.rq_queue(QUEUE), *MEMBERS)
     redis.set(stage.keys.quarantine, "no hash")

@@ -18,6 +18,7 @@ from scripts.seeding import (
     BY_WATCHDOG,
     OTHER_TYPE,
     OWNER,
+    PLACE,
     QUEUE,
     TYPE,
     Scene,
@@ -25,6 +26,7 @@ from scripts.seeding import (
     ending,
     put,
     scene,
+    step,
     submission,
     wish,
 )
@@ -84,9 +86,9 @@ CASES: dict[str, tuple[Callable[[Scene], object], Callable[[Keys], str]]] = {
     "retention": (cancel, lambda keys: keys.retention),
     "state": (submit, lambda keys: keys.state(State.PENDING)),
     "owned": (submit, lambda keys: keys.owned(OWNER)),
-    "listed": (submit, lambda keys: keys.listed(f"{QUEUE}:{TYPE}")),
+    "listed": (submit, lambda keys: keys.listed(PLACE)),
     "pending": (submit, lambda keys: keys.pending(QUEUE)),
-    "parked": (park, lambda keys: keys.parked(f"{QUEUE}:{TYPE}")),
+    "parked": (park, lambda keys: keys.parked(PLACE)),
     "dependents": (wait_for_first, lambda keys: keys.dependents("first")),
 }
 """For each sort of index: what brings the good tasks into one, and its name."""
@@ -97,8 +99,7 @@ def prune_all(stage: Scene) -> list[str]:
     told: list[str] = []
     stage.redis.delete(stage.keys.prune)
     while stage.redis.hget(stage.keys.prune, "round") in (None, "0"):
-        stage.redis.hdel(stage.keys.prune, "at")
-        told += Upkeep(stage.store).prune(BY_WATCHDOG).problems
+        told += step(stage, "prune").problems
     return told
 
 
@@ -191,7 +192,7 @@ def test_what_a_purge_of_the_version_before_left_is_no_damage(redis: Redis) -> N
     """It left the entries of what it purged in the listings by queue and type: they go, and no word of it."""
     stage = scene(redis)
     submit(stage)
-    redis.zadd(stage.keys.listed(f"{QUEUE}:{TYPE}"), {f"purged{number}": 1 for number in range(5)})
+    redis.zadd(stage.keys.listed(PLACE), {f"purged{number}": 1 for number in range(5)})
     assert [] == prune_all(stage)
     assert [] == audit(redis, stage.keys, GOOD)
 
@@ -227,9 +228,8 @@ def test_a_long_index_is_gone_through_in_bounded_steps(redis: Redis) -> None:
     redis.zadd(index, {f"gone{at}": at for at in range(number)})
     stage.redis.delete(stage.keys.prune)
     while redis.exists(index):
-        redis.hdel(stage.keys.prune, "at")
         redis.config_resetstat()
-        Upkeep(stage.store).prune(BY_WATCHDOG)
+        step(stage, "prune")
         assert redis.info("commandstats").get("cmdstat_hmget", {"calls": 0})["calls"] < 200
     assert number == redis.hlen(stage.keys.quarantine)
 
@@ -248,8 +248,7 @@ def test_a_short_index_of_strays_is_gone_through_in_bounded_steps(redis: Redis, 
     redis.delete(stage.keys.prune)
     while redis.exists(index):
         before = redis.zcard(index)
-        redis.hdel(stage.keys.prune, "at")
-        Upkeep(stage.store).prune(BY_WATCHDOG)
+        step(stage, "prune")
         assert before - redis.zcard(index) <= (20 if sort == "PENDING" else 4)
     told = [entry[0] for entry in stage.history if entry[0] == Event.REPAIR]
     assert len(strays) == len(told)

@@ -23,6 +23,7 @@ from scripts.seeding import (
     park,
     put,
     scene,
+    step,
     submission,
 )
 from scripts.snapshot import difference, snapshot
@@ -393,8 +394,7 @@ def test_one_patrol_goes_over_all_tasks(redis: Redis) -> None:
     assert 0 < moved < 400
     assert 0 == Upkeep(stage.store).patrol("watchdog:2").moved
     while moved < 400 and steps < 50:
-        redis.hdel(stage.keys.patrol, "at")
-        moved, steps = moved + Upkeep(stage.store).patrol(f"watchdog:{steps}").moved, steps + 1
+        moved, steps = moved + step(stage, "patrol", f"watchdog:{steps}").moved, steps + 1
     assert 400 == moved
     assert [] == audit(redis, stage.keys, ids)
 
@@ -407,8 +407,7 @@ def test_tasks_from_before_there_was_an_index_of_owners_come_into_it(redis: Redi
     whole = redis.zrange(index, 0, -1, withscores=True)
     redis.delete(index)
     while not redis.exists(index) or redis.zcard(index) < 30:
-        redis.hdel(stage.keys.patrol, "at")
-        Upkeep(stage.store).patrol(BY_WATCHDOG)
+        step(stage, "patrol")
     assert whole == redis.zrange(index, 0, -1, withscores=True)
     assert [] == audit(redis, stage.keys)
 

@@ -7,7 +7,7 @@ from ghostless.jobs.reads import Reads
 from ghostless.jobs.upkeep import Upkeep
 from ghostless.statemachine import STORED, Event, State
 from redis import Redis
-from scripts.seeding import BY_WATCHDOG, ID, QUEUE, Scene, claimed, ending, put, scene, submission
+from scripts.seeding import BY_WATCHDOG, ID, QUEUE, Scene, claimed, ending, put, scene, step, submission
 from scripts.test_repair import demanded
 
 A_MINUTE = 60
@@ -198,9 +198,8 @@ def test_a_step_is_bounded(redis: Redis, state: State) -> None:
         stage.store.finish(claimed(stage.store).held, ending(Event.COMPLETE), "worker:w1")
     redis.delete(stage.keys.state(state))
     while redis.zcard(stage.keys.state(state)) < len(ids):
-        redis.hdel(stage.keys.patrol, "at")
         redis.config_resetstat()
-        Upkeep(stage.store).patrol(BY_WATCHDOG)
+        step(stage, "patrol")
         stats = redis.info("commandstats")
         assert stats["cmdstat_xadd"]["calls"] <= 25 * stats["cmdstat_evalsha"]["calls"]
     assert [] == audit(redis, stage.keys, ids)

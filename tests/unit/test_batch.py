@@ -73,10 +73,15 @@ def horse(permits: Permits) -> NoHorse:
     return NoHorse(permits)
 
 
+def batch_of(first: Claimed, horse: NoHorse, told: list[Ended]) -> Batch:
+    """Return the batch of what was claimed together."""
+    return Batch(first, cast(Any, horse), lambda task_id, attempt: task_id, told.extend, 12.0)
+
+
 @pytest.fixture
 def batch(horse: NoHorse, told: list[Ended]) -> Batch:
     """Five tasks."""
-    return Batch(claimed(5), cast(Any, horse), lambda task_id, attempt: task_id, told.extend, 12.0)
+    return batch_of(claimed(5), horse, told)
 
 
 def ends(ended: list[Ended]) -> list[tuple[str, Event]]:
@@ -257,12 +262,12 @@ def test_nobody_uses_the_permit_of_another(batch: Batch, horse: NoHorse, told: l
     assert batch.go_alone()
     batch.end(DONE, goes_on=True)
     batch.close()
-    following = Batch(claimed(5), cast(Any, horse), lambda task_id, attempt: task_id, told.extend, 12.0)
+    following = batch_of(claimed(5), horse, told)
     following.give({})
     assert (["first"], False) == (horse.orders, horse.begin())
     following.end(DONE, goes_on=True)
     assert ["t1", "t2", "t3", "t4"] == [claimed.held.task_id for claimed in following.rest]
-    last = Batch(claimed(3), cast(Any, horse), lambda task_id, attempt: task_id, told.extend, 12.0)
+    last = batch_of(claimed(3), horse, told)
     last.give({})
     assert (["first", "t1", "t2"], True) == (horse.orders, horse.begin())
 
@@ -270,7 +275,7 @@ def test_nobody_uses_the_permit_of_another(batch: Batch, horse: NoHorse, told: l
 def test_what_an_old_lease_held_back_waits_behind_nobody(horse: NoHorse, told: list[Ended]) -> None:
     """It was not ordered, and is given back with the others when the first one goes on alone."""
     old = replace(claimed(3), asked_at=time.monotonic() - 7.0)
-    batch = Batch(old, cast(Any, horse), lambda task_id, attempt: task_id, told.extend, 12.0)
+    batch = batch_of(old, horse, told)
     batch.give({})
     assert ["first"] == horse.orders
     assert batch.go_alone()

@@ -111,8 +111,9 @@ class Doctor:
                     yield problem
 
     def _spared(self, phase: Callable[[], Iterable[Problem]]) -> Iterator[Problem]:
-        """Let what is damaged end one part of the audit only. Which key is of a wrong type, Redis does not say; `Shapes`
-        has told it.
+        """Let what is damaged end one part of the audit only.
+
+        Which key is of a wrong type, Redis does not say; `Shapes` has told it.
         """
         try:
             yield from phase()
@@ -181,10 +182,7 @@ class Doctor:
 
     def _listed(self) -> Iterator[Problem]:
         for index in sorted(self._indices):
-            try:
-                yield from self._listed_in(index)
-            except CorruptRecord:  # it is none
-                yield from self._told(self._upkeep.make_room(index, self.actor).findings)
+            yield from self._spared(lambda index=index: self._listed_in(index))
 
     def _listed_in(self, index: str) -> Iterator[Problem]:
         place = place_of(self.keys, index)

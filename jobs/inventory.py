@@ -23,8 +23,11 @@ PASSING_EACH: Final = frozenset(
         *("http_worker", "session_ended", "set_aside"),
     }
 )
-REMADE: Final = frozenset({"watchdog", "patrol", "prune", "claim", "blocked_cursor"})
+REMADE: Final = frozenset({"watchdog", "patrol", "prune", "claim", "blocked_cursor", "wake"})
 """Those of them that whoever writes them makes anew: a damaged one, or one without an end, is of no use."""
+
+REBUILT: Final = frozenset({*SINGLE_INDICES, *INDICES, "parked_types", "listed_places"})
+"""The indices of tasks, which are made anew from the records: what stands in the place of one is set aside."""
 
 ENDING_EACH: Final = frozenset({"bulk", "deliveries"})
 """Records that are kept until what they tell of is over, and then for a while; `endings.py` knows which is which."""
@@ -42,6 +45,7 @@ _TYPES: Final = {
         ("leftovers", "bulks", "bulks_running", "bulk_ids", "wake", "events", "parked_entries", "log"), "list"
     ),
     **dict.fromkeys(("listed_places", "parked_types", "unmet"), "set"),
+    "set_aside": "any",
 }
 """What each family is in Redis; all others are strings."""
 

@@ -15,6 +15,9 @@ ARCHIVE_DEMAND = "archive"
 LISTED_SINCE = "listed_since"
 """The field of `Keys.limits` that tells since when (ms) every task stands in `Keys.listed`: see `lua/patrol.lua`."""
 
+SET_ASIDE_LIFE = 604_800_000
+"""Milliseconds for which what stood in the place of an index is kept for a person: a week."""
+
 CALLBACKS = "callbacks:plan"
 """The group in which listeners read which tasks with a callback ended; there while somebody delivers callbacks."""
 
@@ -352,6 +355,7 @@ def script_names(keys: Keys) -> dict[str, str]:
         "rq_suspended": keys.rq_suspended,
         "worker_record": WORKER_RECORD,
         "archive_demand": ARCHIVE_DEMAND,
+        "set_aside_life": str(SET_ASIDE_LIFE),
         "listed_since": LISTED_SINCE,
         "beat": BEAT,
         "callback_listener": keys.listener(CALLBACKS),

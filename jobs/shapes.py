@@ -6,9 +6,12 @@ What belongs to a task is looked at with it.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from redis.client import Pipeline
+
 from ..lua.loader import VALUES
 from .batches import ask_each, raw
-from .inventory import FIXED, NUMBERS, REMADE, Place, place_of
+from .inventory import FIXED, NUMBERS, REBUILT, REMADE, Place, place_of
+from .keys import SET_ASIDE_LIFE
 from .names import is_whole
 from .scripts import translated
 from .store import Store
@@ -37,18 +40,34 @@ class Shapes:
             place = places[name]
             if place.life == "unknown":
                 yield Finding("-", "g", f"{name} is no key of this version", "kept")
-            elif found not in (place.type, "none"):
+            elif found not in (place.type, "none") and place.type != "any":
                 yield self._damaged(name, place, f"{name} is a {found}, not a {place.type}")
             elif left != -2:
                 yield from self._with_another_life(name, place, left)
                 yield from self._without_numbers(name, place)
 
     def _damaged(self, name: str, place: Place, what: str) -> Finding:
-        is_remade = place.family in REMADE
-        if is_remade and self._repairs:
+        if place.family not in REMADE | REBUILT:
+            return Finding("-", "c", what, "kept")
+        if self._repairs and place.family in REMADE:
             with translated():
                 self._redis.unlink(raw(name))
-        return Finding("-", "c", what, self._outcome if is_remade else "kept")
+        elif self._repairs:
+            self._set_aside(name, place.type)
+        return Finding("-", "c", what, self._outcome)
+
+    def _set_aside(self, name: str, expected: str) -> None:
+        """Make room for an index, unless a watchdog did so meanwhile: the records tell what must stand in it."""
+
+        def rename(pipeline: Pipeline) -> None:
+            found = pipeline.type(raw(name))
+            pipeline.multi()
+            if found not in (expected, "none"):
+                pipeline.rename(raw(name), raw(self._keys.set_aside(name)))
+                pipeline.pexpire(raw(self._keys.set_aside(name)), SET_ASIDE_LIFE)
+
+        with translated():
+            self._redis.transaction(rename, raw(name))
 
     @property
     def _outcome(self) -> str:

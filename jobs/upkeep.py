@@ -97,10 +97,6 @@ class Upkeep:
         """
         return self._compare(task_ids, actor, indices, replayed=REPLAYED)
 
-    def make_room(self, index: str, actor: str = "") -> Looked:
-        """Set aside what stands in the place of an index and is none; without an actor it is only told."""
-        return self._repair((), actor, [index])[1]
-
     def search(self, task_ids: Sequence[str], queue: str, length: int, actor: str = "") -> Looked:
         """Compare tasks with the tickets of a queue too, of which there are about `length`."""
         return self._compare(task_ids, actor, queue=queue, together=max(1, min(BATCH, SEARCHED // max(1, length))))
@@ -115,22 +111,15 @@ class Upkeep:
         together: int = BATCH,
         replayed: int | None = None,
     ) -> Looked:
-        done, moved, findings = 0, 0, list[Finding]()
-        while done < len(task_ids):
-            looked_at, looked = self._repair(task_ids[done : done + together], actor, indices, queue, replayed)
-            done, moved = done + looked_at, moved + looked.moved
-            findings += looked.findings
-        return Looked(moved, tuple(findings))
-
-    def _repair(
-        self, some: Sequence[str], actor: str, indices: Sequence[str], queue: str = "", replayed: int | None = None
-    ) -> tuple[int, Looked]:
-        """Return how many of these tasks one call looked at, and what it found."""
         hand_over = round(1000 * self.settings.hand_over)
         arguments = (actor, int(bool(actor)), self._lease, hand_over, queue, "" if replayed is None else replayed)
-        reply = self.scripts.call("repair", [*map(raw, indices)], (*arguments, *map(raw, some)))
-        looked_at, mended, *told = reply
-        return looked_at, Looked(mended, tuple(_findings(told)))
+        done, moved, findings = 0, 0, list[Finding]()
+        while done < len(task_ids):
+            some = map(raw, task_ids[done : done + together])
+            looked_at, mended, *told = self.scripts.call("repair", [*map(raw, indices)], (*arguments, *some))
+            done, moved = done + looked_at, moved + mended
+            findings += _findings(told)
+        return Looked(moved, tuple(findings))
 
     def patrol(self, actor: str) -> Swept:
         """Go on with the audit of all watchdogs by as many steps as are due: put right what is around tasks."""

@@ -3,7 +3,6 @@
 -- and neither keeps the others from their turn.
 
 local LOOK_AGAIN = 10000 -- ms until a task that could not be moved is tried again
-local SET_ASIDE_LIFE = "604800000" -- ms that what stood in the place of an index is kept for a person: a week
 
 -- The rest of a name, or nothing when it begins otherwise.
 local function behind(beginning, name)
@@ -32,7 +31,7 @@ local function make_room(name, kind)
   local damage = check_type(name, kind)
   if not damage then return end
   redis.call("RENAME", name, key.set_aside .. name)
-  redis.call("PEXPIRE", key.set_aside .. name, SET_ASIDE_LIFE)
+  redis.call("PEXPIRE", key.set_aside .. name, key.set_aside_life)
   return damage.err
 end
 

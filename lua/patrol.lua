@@ -39,8 +39,8 @@ local function look_at(name)
   return CLOSE
 end
 
--- A whole round that had to enter nobody tells that each task has its entry in the listings by queue and type, also those
--- that a version without them stored. Whoever lacks it from then on has lost it.
+-- A whole round that had to enter nobody tells that each task has its entry in the listings by queue and type, also
+-- those that a version without them stored. Whoever lacks it from then on has lost it.
 local function conclude_listed()
   if terms.all_listed then return end
   if terms.were_unlisted then redis.call("HSET", key.patrol, "unlisted", step.round) end

@@ -1,8 +1,7 @@
 -- Compares tasks with all that must hold around them, and puts right from their hashes what is wrong.
 -- uses batch, look, hand_over, tickets, awaited, places, invariants, replay
 --
--- KEYS[1..n] zset  further indices in which the ids were seen, beside those that their tasks name; what is none is set
---         aside
+-- KEYS[1..n] zset  further indices in which the ids were seen, beside those that their tasks name
 -- ARGV[1] actor   ARGV[2] "1" to put right, else only to tell  ARGV[3] lease, ms
 -- ARGV[4] ms that a task must be without a ticket before it gets a new one
 -- ARGV[5] queue whose list of tickets is searched however long it is, or "" for none
@@ -28,12 +27,6 @@ local function report(id, rule, text, outcome)
   for _, value in ipairs({id, rule, text, outcome}) do answer[#answer + 1] = value end
 end
 
-local function look_at_index(name)
-  local damage = check_type(name, "zset")
-  if damage then report("-", "c", damage.err, mends and "repaired" or "repairable") end
-  if mends then make_room(name, "zset") end
-end
-
 local function outcome_of(finding)
   if finding.later then return "later" end
   if finding.lists then return mends and "listed" or "unlisted" end
@@ -57,7 +50,6 @@ local function look_at(task)
   if mends and mend(look, actor) > 0 then answer[2] = answer[2] + 1 end
 end
 
-for _, name in ipairs(indices) do look_at_index(name) end
 for _, id in ipairs(ids) do
   local task, damage = read_task(id)
   if task then

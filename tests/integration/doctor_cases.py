@@ -7,6 +7,7 @@ from ghostless.jobs.bulk_actions import BulkActions
 from ghostless.jobs.client import Client
 from ghostless.jobs.keys import CALLBACKS, LISTED_SINCE
 from ghostless.jobs.messages import Held
+from ghostless.jobs.rq_keys import QUEUES
 from ghostless.statemachine import Event, State
 from scripts.seeding import (
     DEPENDENCY,
@@ -153,7 +154,7 @@ CASES: dict[str, tuple[State, Act]] = {
     "no ticket since a moment ago": (State.PENDING, lambda s: s.redis.lrem(s.keys.rq_queue(QUEUE), 0, ID)),
     "no ticket, and none can be made": (
         State.PENDING,
-        lambda s: (lose_ticket(s), s.redis.delete(s.keys.wake(QUEUE)), s.redis.sadd(s.keys.wake(QUEUE), "x")),
+        lambda s: (lose_ticket(s), poison(lambda _: QUEUES)(s)),
     ),
     "two tickets": (State.PENDING, lambda s: s.redis.rpush(s.keys.rq_queue(QUEUE), ID)),
     "an empty ticket": (State.PENDING, delete(lambda s: s.keys.rq_job(ID))),

@@ -8,8 +8,8 @@ LINES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     "at a wrong time": (("b", "t1", "it has the score 5 in ghostless:owned:ann:[a-z]*, not #", "repairable"),),
     "in an index too many": (("b", "t1", "it is PENDING and yet in ghostless:due", "repairable"),),
     "an index of another type": (
-        ("c", "-", "ghostless:owned:ann:[a-z]* is a string, not a zset", "kept"),
-        ("c", "t1", "CORRUPT ghostless:owned:ann:[a-z]*: expected zset, got string", "kept"),
+        ("c", "-", "ghostless:owned:ann:[a-z]* is a string, not a zset", "repairable"),
+        ("c", "t1", "CORRUPT ghostless:owned:ann:[a-z]*: expected zset, got string", "repairable"),
     ),
     "not in its listing": (("b", "t1", "it is PENDING and not in ghostless:listed:q:demo.add", "repairable"),),
     "in no listing yet": (
@@ -24,8 +24,8 @@ LINES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("d", "t1", "it is parked, and ghostless:parked_types:q does not name its type", "repairable"),
     ),
     "types of another type": (
-        ("c", "-", "ghostless:parked_types:q is a string, not a set", "kept"),
-        ("c", "t1", "CORRUPT ghostless:parked_types:q: expected set, got string", "kept"),
+        ("c", "-", "ghostless:parked_types:q is a string, not a set", "repairable"),
+        ("c", "t1", "CORRUPT ghostless:parked_types:q: expected set, got string", "repairable"),
     ),
     "a parked type without tasks": (
         ("c", "-", "ghostless:parked_types:q names demo.sub, of which no task is parked", "repairable"),
@@ -69,8 +69,7 @@ LINES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     "no ticket": (("b", "t1", "it is PENDING and has no ticket in rq:queue:q", "repairable"),),
     "no ticket since a moment ago": (("b", "t1", "it is PENDING and has no ticket in rq:queue:q", "later"),),
     "no ticket, and none can be made": (
-        ("c", "-", "ghostless:wake:q is a set, not a list", "kept"),
-        ("c", "t1", "CORRUPT ghostless:wake:q: expected list, got set", "kept"),
+        ("c", "t1", "CORRUPT rq:queues: expected set, got string", "kept"),
     ),
     "two tickets": (("b", "t1", "it is PENDING and has 2 tickets in rq:queue:q", "repairable"),),
     "an empty ticket": (("b", "t1", "it is PENDING and its ticket is empty", "repairable"),),
@@ -111,7 +110,7 @@ LINES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
             "a",
             "t1",
             "its record is gone; left of it: ghostless:listed:q:demo.add, ghostless:owned:ann:[a-z]*, "
-            "ghostless:params:t1, ghostless:pending:q, ghostless:state:PENDING; its last move: SUBMIT "
+            "ghostless:params:t1, ghostless:pending:q, ghostless:state:PENDING, rq:job:t1; its last move: SUBMIT "
             "from nothing to PENDING by client (user), entry #",
             "remains",
         ),

@@ -11,7 +11,7 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.connection import connect
 from ghostless.jobs.doctor import Doctor, Problem
 from ghostless.jobs.groups import BEGINNING
-from ghostless.jobs.inventory import NUMBERS, REMADE, place_of
+from ghostless.jobs.inventory import NUMBERS, REBUILT, REMADE, place_of
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
@@ -79,16 +79,17 @@ def lines(problems: list[Problem], what: str) -> list[tuple[str, str, str]]:
 def test_a_key_of_another_type(
     web: FlaskClient, whole: Redis, settings: Settings, examine: Callable[..., list[Problem]], sort: str
 ) -> None:
-    """The doctor names it once; numbers of other parts are told all the same; what is made anew a repair removes."""
-    name = EACH[sort]
+    """The doctor names it once; other parts are told all the same; a repair makes room for what is made anew."""
+    name, place = EACH[sort], place_of(KEYS, EACH[sort])
     whole.delete(name)
-    (whole.rpush if place_of(KEYS, name).type != "list" else whole.sadd)(name, "poison")
+    (whole.rpush if place.type != "list" else whole.sadd)(name, "poison")
     found = lines(examine(), f"{name} is a ")
-    is_remade = place_of(KEYS, name).family in REMADE
-    assert [("c", "-", "repairable" if is_remade else "kept")] == found
+    is_mended = place.family in REMADE | REBUILT
+    assert [("c", "-", "repairable" if is_mended else "kept")] == found
     assert_all_answer(web, settings)
     assert lines(examine(BY_PERSON), f"{name} is a ")
-    assert bool(whole.exists(name)) != is_remade
+    assert is_mended == (whole.type(name) in ("none", place.type))
+    assert whole.exists(KEYS.set_aside(name)) == (place.family in REBUILT)
 
 
 @pytest.mark.parametrize(("family", "field"), DAMAGED_NUMBERS)

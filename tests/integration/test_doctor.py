@@ -388,8 +388,9 @@ def test_a_note_of_a_wrong_kind_is_removed_and_made_anew(
     stage: Scene, examine: Callable[..., list[Problem]], sort: str
 ) -> None:
     """With an end it would stand in the way until that: a worker whose last claim cannot be read starts nothing."""
-    name = stage.keys.claim(WORKER) if sort == "claim" else getattr(stage.keys, sort)
-    stage.redis.rpush(name, "junk")
+    names = {"claim": stage.keys.claim(WORKER), "wake": stage.keys.wake(QUEUE)}
+    name = names.get(sort) or getattr(stage.keys, sort)
+    stage.redis.sadd(name, "junk")
     stage.store.submit(submission())
     assert ["repaired"] == [problem.outcome for problem in examine(BY_PERSON) if name in problem.what]
     assert not stage.redis.exists(name)

@@ -40,7 +40,7 @@ def a_task_out_of_its_index(world: World) -> None:
 def a_plain_job(world: World) -> None:
     """Put a job of rq that is no task into the queue."""
     redis, keys = world.client.store.redis, world.client.store.keys
-    redis.hset(keys.rq_job(PLAIN), mapping={"origin": QUEUE, "status": "queued"})
+    redis.hset(keys.rq_job(PLAIN), mapping={"origin": QUEUE, "status": "queued", "data": "a call"})
     redis.rpush(keys.rq_queue(QUEUE), PLAIN)
 
 

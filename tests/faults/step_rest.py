@@ -33,7 +33,7 @@ def two_paused_tasks(world: World) -> None:
 def a_plain_job(world: World) -> None:
     """Put a job of rq that is no task into the queue."""
     redis, keys = world.client.store.redis, world.client.store.keys
-    redis.hset(keys.rq_job(PLAIN), mapping={"origin": QUEUE, "status": "queued"})
+    redis.hset(keys.rq_job(PLAIN), mapping={"origin": QUEUE, "status": "queued", "data": "a call"})
     redis.rpush(keys.rq_queue(QUEUE), PLAIN)
 
 

@@ -102,7 +102,7 @@ def test_most_of_what_runs_is_judged_a_beat_later(redis: Redis) -> None:
 
 
 def test_who_died_while_nobody_swept_is_judged_a_lease_later(redis: Redis) -> None:
-    """Redis, or the watchdog, was away until after the lease: the first sweep judges nobody, one of a lease later does."""
+    """Redis, or the watchdog, was away until after the lease: the first sweep judges nobody, one a lease later does."""
     rounds = Rounds(scene(redis, CLOCKS))
     rounds.begin()
     eventually(lambda: expect(rounds.stage.now() > rounds.lease_end + ms(CLOCKS.longest_gap)))

@@ -62,40 +62,39 @@ def kill_while_redis_is_away(field: Field, worker: str) -> int:
     return field.now()
 
 
-def one_by_one(field: Field, kill: Kill, replaces: bool) -> list[Recovery]:
+def one_by_one(field: Field, kill: Kill, prepare: Callable[[], object]) -> list[Recovery]:
     """Run a task, and kill again and again what runs it, at any moment between two beats."""
     (task,), found = field.submit(1), list[Recovery]()
     for _ in range(DEATHS):
         worker = field.worker_of(task)
+        prepare()
         time.sleep(random.uniform(0, BEAT))
         found.append(field.recovery(task, kill(field, worker)))
-        if replaces:
-            field.work(1)
     return found
 
 
 def handlers(field: Field) -> list[Recovery]:
     """Let the process of a handler die; its worker starts another one."""
     field.work(1)
-    return one_by_one(field, kill_handler, replaces=False)
+    return one_by_one(field, kill_handler, lambda: None)
 
 
 def in_a_pool(field: Field) -> list[Recovery]:
     """Let workers of a pool die, which knows of it, and starts others."""
-    field.work(1, pooled=3)
-    return one_by_one(field, kill_worker, replaces=False)
+    (pool,) = field.work(1, pooled=3)
+    return one_by_one(field, kill_worker, lambda: field.await_idle([pool], 2))
 
 
 def alone(field: Field) -> list[Recovery]:
     """Let workers die that nobody watches but the watchdog."""
-    field.work(2)
-    return one_by_one(field, kill_worker, replaces=True)
+    field.work(1)
+    return one_by_one(field, kill_worker, lambda: field.work(1))
 
 
 def while_redis_is_away(field: Field) -> list[Recovery]:
     """Let workers die while nobody can notice."""
-    field.work(2)
-    return one_by_one(field, kill_while_redis_is_away, replaces=True)
+    field.work(1)
+    return one_by_one(field, kill_while_redis_is_away, lambda: field.work(1))
 
 
 def together(field: Field) -> list[Recovery]:

@@ -60,19 +60,25 @@ class Field:
         command, environment = [sys.executable, "-m", "ghostless.jobs.cli", *arguments], {**os.environ, **own}
         self.processes[name] = subprocess.Popen(command, env=environment, cwd=self.folder, stderr=subprocess.DEVNULL)
 
-    def work(self, number: int, pooled: int = 0) -> None:
-        """Start so many more workers, or pools of so many, and wait until they are idle."""
+    def work(self, number: int, pooled: int = 0) -> list[str]:
+        """Start so many more workers, or pools of so many, and wait until they are idle; return their names."""
         names, options = list[str](), ("-n", str(pooled)) if pooled else ()
         for _ in range(number):
             names.append(f"w{len(self.processes)}")
             self.start(
                 names[-1], "worker", QUEUE, "--tasks", "ghostless.benchmarks.endless", "--name", names[-1], *options
             )
-        await_value(lambda: self._idle(names) == number * max(1, pooled) or None)
+        self.await_idle(names, number * max(1, pooled))
+        return names
 
-    def _idle(self, names: Sequence[str]) -> int:
-        # Those of a pool are called by its name and a number.
-        return sum(worker.state == "idle" and worker.name.split("-")[0] in names for worker in self.client.workers())
+    def await_idle(self, names: Sequence[str], number: int) -> None:
+        """Wait until so many of these workers are idle; those of a pool are called by its name and a number."""
+
+        def look() -> bool | None:
+            idle = [worker.name for worker in self.client.workers() if worker.state == "idle"]
+            return sum(name.split("-")[0] in names for name in idle) >= number or None
+
+        await_value(look)
 
     def pid_of(self, worker: str) -> int:
         """Return the process of a worker."""

@@ -111,6 +111,7 @@ def test_horse_killed(serving: Callable[..., None], client: Client, fleet: Fleet
     assert (task.losses, task.failures) == (1, 0)
     crash = entry_of(client, unlucky, "FAIL")
     assert crash.reason == "crashed"
+    assert crash.actor == "worker:w0", "who tells it at once, and waits for no lease"
     assert "signal 9 (SIGKILL" in crash.message
     assert_clean(client, fleet, poison, unlucky)
 

@@ -111,13 +111,11 @@ class Doctor:
                     yield problem
 
     def _spared(self, phase: Callable[[], Iterable[Problem]]) -> Iterator[Problem]:
-        """Let what is damaged end one part of the audit only. Which key is of a wrong type, Redis does not say; `Shapes`
-        has told it.
-        """
+        """Let what is damaged end one part of the audit only."""
         try:
             yield from phase()
         except CorruptRecord as error:
-            if "WRONGTYPE" not in error.detail:
+            if "WRONGTYPE" not in error.detail:  # which names no key; `Shapes` told of it
                 yield Problem("c", "-", error.detail, "kept")
 
     def _table(self) -> Iterator[Problem]:

@@ -34,5 +34,5 @@ LISTED = sized(20_000, 200_000)
 FAILED_LOUDLY = sized(400, 50_000)
 """B59: tasks that fail with a message of a megabyte."""
 
-STORED = sized(20_000, 200_000)
-"""Stored tasks beside which a sweep with nothing due, and a look of the doctor, are measured."""
+EXAMINED = sized(10_000, 200_000)
+"""Stored tasks that the doctor looks at."""

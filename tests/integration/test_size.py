@@ -1,6 +1,6 @@
 """What is stored costs a sweep nothing, and the doctor no more than its number: beside few tasks, and beside very many.
 
-How many that are says `faults/sizes.py`: with GHOSTLESS_FULL_SIZE=1 two hundred thousand.
+Beside how many the doctor is tried says `faults/sizes.py`: with GHOSTLESS_FULL_SIZE=1 two hundred thousand too.
 """
 
 import time
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from faults.sizes import PATIENCE, STORED
+from faults.sizes import EXAMINED, PATIENCE
 from ghostless.benchmarks.copies import Crowd
 from ghostless.benchmarks.observed import SlowCommands, counted_trips
 from ghostless.benchmarks.tools import private_redis
@@ -22,26 +22,27 @@ from redis import Redis
 
 pytestmark = [pytest.mark.timeout(PATIENCE), pytest.mark.usefixtures("redis_server")]
 
-FEW = 2_000
-"""Stored tasks in the small database, more than any step looks at."""
+FEW, MANY = 2_000, 200_000
+"""Stored tasks: more than any step looks at, and very many."""
 
 TRIES = 3
 """Looks, of which one that nothing else on the machine disturbed is enough."""
 
 
 class Databases(NamedTuple):
-    """A small database and a large one, filled alike: of ten tasks one waits for a worker."""
+    """A small database, the one for the doctor and a large one, filled alike: of ten tasks one waits for a worker."""
 
     few: Store
+    examined: Store
     many: Store
 
 
 @pytest.fixture(scope="module")
 def databases() -> Iterator[Databases]:
-    """Two servers of these tests' own."""
-    with private_redis() as small, private_redis() as large:
-        stores = Databases(*(Store(connect(settings), settings) for settings in (small, large)))
-        for store, number in zip(stores, (FEW, STORED), strict=True):
+    """Servers of these tests' own."""
+    with private_redis() as small, private_redis() as middle, private_redis() as large:
+        stores = Databases(*(Store(connect(settings), settings) for settings in (small, middle, large)))
+        for store, number in zip(stores, (FEW, EXAMINED, MANY), strict=True):
             Crowd(store).grow(number, number // 10)
         yield stores
 
@@ -73,10 +74,11 @@ def test_a_sweep_with_nothing_due_costs_the_same(databases: Databases, monkeypat
     """
     for walk in ("audit", "prune"):
         monkeypatch.setattr(Watchdog, walk, lambda _: Swept(0, 0, ()))
-    watchdogs = [Watchdog(store) for store in databases]
+    stores = (databases.few, databases.many)
+    watchdogs = [Watchdog(store) for store in stores]
     for watchdog in watchdogs:
         watchdog.sweep_all()
-    found = [[cost(*pair) for pair in zip(databases, watchdogs, strict=True)] for _ in range(20)]
+    found = [[cost(*pair) for pair in zip(stores, watchdogs, strict=True)] for _ in range(20)]
     few, many = (min(costs) for costs in zip(*found, strict=True))
     assert few.trips == many.trips
     assert many.spent <= 2 * few.spent, (few, many)
@@ -129,7 +131,7 @@ def test_the_doctor_takes_no_more_for_each_task(databases: Databases) -> None:
     few = [look(databases.few) for _ in range(TRIES)]
     longest = max(found.longest for found in few)
     for _ in range(TRIES):
-        many = look(databases.many)
+        many = look(databases.examined)
         assert many.commands <= 1.1 * min(found.commands for found in few)
         if many.longest <= 3 * longest:
             break

@@ -118,7 +118,7 @@ class Doctor:
         try:
             yield from phase()
         except CorruptRecord as error:
-            if "WRONGTYPE" not in error.detail:
+            if "WRONGTYPE" not in error.detail:  # which names no key; `Shapes` told of it
                 yield Problem("c", "-", error.detail, "kept")
 
     def _table(self) -> Iterator[Problem]:

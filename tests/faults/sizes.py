@@ -48,3 +48,6 @@ TROUBLE, AWAY, FROZEN = sized(2, 10), sized(9, 60), sized(3, 30)
 
 FULL = sized(3, 30)
 """B54: seconds for which Redis is at its memory limit."""
+
+EXAMINED = sized(10_000, 200_000)
+"""Stored tasks that the doctor looks at."""

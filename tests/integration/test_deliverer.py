@@ -447,7 +447,10 @@ def test_the_doctor_finds_a_delivery_that_nobody_would_make(stage: Scene, client
     stage.redis.delete(stage.keys.deliveries(ID), due, stage.keys.due_receivers)
     stage.redis.set(stage.keys.deliveries(ID), "x", ex=60)
     stage.redis.set(stage.keys.due_receivers, "x")
-    assert ["kept", "kept"] == [each.outcome for each in Doctor(client.store).audit()]
+    problems = list(Doctor(client.store).audit())
+    assert {"kept"} == {each.outcome for each in problems}
+    for name, kind in ((stage.keys.deliveries(ID), "hash"), (stage.keys.due_receivers, "zset")):
+        assert f"{name} is a string, not a {kind}" in [each.what for each in problems]
 
 
 def replace_try(at: int) -> deliverer.Try:

@@ -137,10 +137,13 @@ def test_a_stopped_client_is_no_burden_and_catches_up(
             ]
             until(lambda: seen.read_text().count("\n") >= len(history), 60 + STOPPED)
             assert history == seen.read_text().split()
-    assert most - before < GROWTH
     lags = sorted(neighbour.lags)
+    slow = lags[len(lags) * 95 // 100]
+    grown = (most - before) / 2**20
+    print(f"{len(history)} moves: {grown:.1f} MiB more; others heard within {lags[-1]:.2f} s, 95 % {slow:.3f} s")
+    assert most - before < GROWTH
     assert len(history) <= len(lags)
-    assert lags[len(lags) * 95 // 100] < 2
+    assert slow < 2
 
 
 def _is_heard(seen: Path, client: Client) -> bool:

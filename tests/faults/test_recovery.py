@@ -74,14 +74,14 @@ def test_nobody_left_to_notice(client: Client, fleet: Fleet, trace: Path, end: P
     eventually(lambda: assert_abandoned(client, task_id))
     web = create_app(client=client).test_client()
     assert_told_over_http(web, task_id, ["silent"])
-    assert "w0, which has gone silent" in said(fleet, "status", task_id)
-    assert "nothing until a watchdog runs" in said(fleet, "status", task_id)
+    status = said(fleet, "status", task_id)
+    assert "w0, which has gone silent" in status
+    assert "nothing until a watchdog runs" in status
     account = json.loads(said(fleet, "explain", task_id, "--json"))
     assert "w0 has gone silent" in account["why"]
     assert account["next_at"] is None
     assert {worker["state"] for worker in json.loads(said(fleet, "workers", "--json"))["workers"]} <= {"silent"}
     eventually(lambda: assert_told_over_http(web, task_id, []), seconds=20)
-    assert json.loads(said(fleet, "workers", "--json")) == {"workers": []}
     port = free_port()
     fleet.start("serve", "--port", str(port))
     eventually(lambda: assert_not_running(port, task_id), seconds=20)

@@ -16,7 +16,7 @@ from web_tools import end_retention, in_process, publish, submitted
 
 Lose = Callable[[Client, RedisServer, str], None]
 
-WAIT = 2
+WAIT = 1
 """Seconds that a long poll is held: a record that was deleted, of which no history tells, is missed at its end."""
 
 

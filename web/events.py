@@ -112,7 +112,9 @@ class Body:
         self._blocks, self._listening = blocks, listening
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._blocks)
+        yield from self._blocks
+        # Flask's own server does not close what has ended when a client resets its connection at that very moment.
+        self.close()
 
     def close(self) -> None:
         """Listen no more."""

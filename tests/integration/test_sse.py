@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
+from flask.testing import FlaskClient
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
 from ghostless.jobs.reads import Reads
@@ -259,6 +260,19 @@ def test_nothing_is_left_of_a_client_that_left(
     assert 200 == connection.getresponse().status
     connection.close()
     until(lambda: hub.subscribers == 0)
+
+
+def test_a_stream_that_has_ended_holds_no_place(web: FlaskClient, client: Client, hand: Hand) -> None:
+    """Though the server does not close it: Werkzeug's forgets that when the client resets its connection just then."""
+    task_id = submitted(client)
+    hand.run()
+    answer = web.get(of(task_id), headers={"Accept": "text/event-stream"})
+    hub = web.application.extensions["ghostless"].hub
+    assert (1, 1) == (hub.places_held, hub.subscribers)
+    assert b"event: end" in b"".join(answer.response)
+    assert (0, 0) == (hub.places_held, hub.subscribers)
+    answer.close()
+    assert (0, 0) == (hub.places_held, hub.subscribers)
 
 
 def test_a_full_server_tells_a_stream_to_come_back(served: Served, client: Client, hub: Hub) -> None:

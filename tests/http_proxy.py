@@ -75,6 +75,7 @@ class HttpProxy:
     port: int
     rules: Rules = field(default_factory=Rules)
     asked: list[Asked] = field(default_factory=list)
+    refused: list[Asked] = field(default_factory=list)  # those that it answered in the server's place
     streams: int = 0  # open ones
 
     def __post_init__(self) -> None:
@@ -131,6 +132,7 @@ class HttpProxy:
             self.go_on.wait()
             return
         if rules.refuse(asked):
+            self.refused.append(asked)
             client.sendall(_page(rules.refuses or BAD_GATEWAY))
             return
         if rules.token and asked.is_api and asked.token != rules.token:

@@ -266,11 +266,12 @@ def test_from_each_id_of_a_stream_by_filter_the_rest_is_told(any_server: Served,
     seen = [stream.ids for stream in streams]
     assert {4} == set(map(len, seen))
     for way in ("memory", "Redis"):
+        if way == "Redis":
+            pass_over(client)
         for wanted, whole, cursors in zip(FILTERS, told, seen, strict=True):
             for number, cursor in enumerate(cursors[:-1]):
                 with opened(any_server.url + by(wanted), cursor) as rest:
                     assert whole[number:] == rest.take("task", 3 - number), (way, wanted)
-        pass_over(client)
 
 
 # Cursors that lead nowhere

@@ -13,7 +13,7 @@ from ghostless.web.watch import Watch
 IS_LATE = "test:late"
 """The key in Redis that says so."""
 
-BEFORE, AFTER = 0.2, 0.5
+BEFORE, AFTER = 0.1, 0.5
 """Seconds that pass."""
 
 IN_A_SERVER = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import late; late.install()\n"

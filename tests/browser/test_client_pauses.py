@@ -130,9 +130,8 @@ def test_pauses_grow_by_chance_and_are_short_again_after_an_answer(
     assert FAILURES == len(set(drawn[:FAILURES]))
     assert [] == [pause for pause, least in zip(pauses, planned, strict=True) if pause < least - EARLY]
     assert median(pause - least for pause, least in zip(pauses, planned, strict=True)) < MOST / 2
-    eventually(lambda: expect(len(outage.pauses) >= FAILURES + 3), 20)
-    longest = outage.pauses[FAILURES + 2]
-    assert longest >= MOST - EARLY
+    eventually(lambda: expect(max(outage.pauses) >= MOST - EARLY), 20)
+    longest = max(outage.pauses)
     outage.end(follower)
     again = Outage(proxy, way)
     eventually(lambda: expect(len(again.pauses) >= 3), 20)

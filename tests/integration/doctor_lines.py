@@ -68,9 +68,7 @@ LINES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     ),
     "no ticket": (("b", "t1", "it is PENDING and has no ticket in rq:queue:q", "repairable"),),
     "no ticket since a moment ago": (("b", "t1", "it is PENDING and has no ticket in rq:queue:q", "later"),),
-    "no ticket, and none can be made": (
-        ("c", "t1", "CORRUPT rq:queues: expected set, got string", "kept"),
-    ),
+    "no ticket, and none can be made": (("c", "t1", "CORRUPT rq:queues: expected set, got string", "kept"),),
     "two tickets": (("b", "t1", "it is PENDING and has 2 tickets in rq:queue:q", "repairable"),),
     "an empty ticket": (("b", "t1", "it is PENDING and its ticket is empty", "repairable"),),
     "a ticket that stayed": (("b", "t1", "it is PAUSED and its ticket is still there", "repairable"),),

@@ -107,8 +107,8 @@ class Walk:
     def walk(self, operation: Operation) -> list[str]:
         """Let the operation die and lose its connection at each of its commands; return what was wrong."""
         undisturbed = self._make(operation, Cut())
-        if undisturbed.violations:
-            return undisturbed.violations
+        if undisturbed.violations or not undisturbed.commands:
+            return undisturbed.violations or ["it sent no command"]
         cuts = list(self._cuts(operation, undisturbed.commands))
         self.steps += len(cuts)
         with ThreadPoolExecutor(AT_ONCE) as pool:

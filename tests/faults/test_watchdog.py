@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from acceptance.conftest import assert_clean, begun, ended, owner, publish, running, story
 from faults.holders import beating, end_all, start_all
+from faults.sizes import sized
 from fleet import QUICK, Fleet, horse_of
 from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
@@ -22,8 +23,8 @@ from redis_server import RedisServer
 pytestmark = pytest.mark.slow
 
 LEASE = float(QUICK["GHOSTLESS_LEASE"])
-A_MINUTE = 4 * LEASE
-"""With the usual lease of 15 s, four leases are a minute."""
+A_MINUTE = sized(round(4 * LEASE), 60)
+"""Seconds; with the usual lease of 15 s, four leases are a minute."""
 
 FLAKY = ["SUBMIT", "RELEASE", "START", "FAIL", "RETRY", "RELEASE", "START", "COMPLETE"]
 

@@ -96,7 +96,7 @@ def test_a_full_redis(client: Client, hand: Hand, redis: Redis) -> None:
         redis.config_set("maxmemory", 0)
 
 
-def test_an_unknown_and_a_purged_task(client: Client) -> None:
+def test_an_unknown_task(client: Client) -> None:
     """What is not there is said to be not there, never done."""
     with pytest.raises(TaskNotFound):
         client.explain("nobody")

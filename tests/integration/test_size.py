@@ -26,7 +26,7 @@ FEW, MANY = 2_000, 200_000
 """Stored tasks: more than any step looks at, and very many."""
 
 SWEPT_IN, EXAMINED_IN = 5_000, 60
-"""Microseconds of Redis' time for a sweep with nothing due, and seconds for the doctor, that are promised at full size."""
+"""What is promised at full size: microseconds of Redis' time for a sweep with nothing due, seconds for the doctor."""
 
 TRIES = 3
 """Looks, of which one that nothing else on the machine disturbed is enough."""

@@ -13,6 +13,9 @@ from ghostless.web.watch import Watch
 IS_LATE = "test:late"
 """The key in Redis that says so."""
 
+LASTS = 600
+"""Seconds after which it says so no more: longer than any test."""
+
 BEFORE, AFTER = 0.1, 0.5
 """Seconds that pass."""
 

@@ -47,6 +47,8 @@ LEAVES_DAMAGE = {
     "scripts/test_damage.py::test_a_corrupt_field_is_named_and_nothing_is_written": "the field is corrupt to the end",
     "scripts/test_damage.py::test_a_wrong_type_at_any_key_stops_the_script_before_its_first_write": "so is the key",
     "scripts/test_dependencies.py::test_a_dependency_that_is_gone": "its record was deleted, and leaves the rest",
+    "scripts/test_handcrafted.py::test_a_record_in_no_index_is_found_and_goes_on": "its history was never written",
+    "scripts/test_handcrafted.py::test_a_record_that_cannot_be_read_is_told": "it cannot be read to the end",
     "scripts/test_listing.py::test_damaged_records_are_shown_and_hide_nobody": "they are damaged to the end",
     "scripts/test_rounds.py::test_a_glance_misses_no_entry_that_is_gone": "the long list is of nothing",
     "scripts/test_rounds.py::test_a_round_takes_a_minutes_sweeps": "its many keys are of no tasks",

@@ -16,7 +16,7 @@ def sized(here: int, written: int) -> int:
     return written if IS_FULL else here
 
 
-STOPS = sized(6, 30)
+STOPS = sized(3, 30)
 """B14: times that five workers are stopped, and killed at any moment of that."""
 
 CLAIMED = sized(600, 2_000)

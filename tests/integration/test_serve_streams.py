@@ -104,7 +104,7 @@ def test_what_happens_while_a_stream_begins_comes_once(
             while "SUCCESS" not in states(messages[-1:]):
                 messages += stream.take("task")
 
-    redis.set(late.IS_LATE, 1)
+    redis.set(late.IS_LATE, 1, ex=late.LASTS)
     with ThreadPoolExecutor(len(asked)) as pool:
         follows = [pool.submit(follow, *one, messages) for one, messages in zip(asked, heard, strict=True)]
         until(lambda: move() and all(heard))

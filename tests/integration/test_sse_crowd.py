@@ -37,7 +37,7 @@ def served(
     request: pytest.FixtureRequest, redis: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Served]:
     """The API on Flask's threaded server, and as it is installed; each stream is late to listen, and to replay."""
-    redis.set(late.IS_LATE, 1)
+    redis.set(late.IS_LATE, 1, ex=late.LASTS)
     if request.param == "flask":
         monkeypatch.setattr(Hub, "subscribe", late.subscribe)
         with in_process(create_app(client=Client(settings))) as web:

@@ -10,9 +10,12 @@ from scripts.seeding import ALL, Carrier, fire, scene, set_up
 
 
 def test_no_script_is_left_out() -> None:
-    """Each file of `lua/` that is no part of others has a call in `ALL`, so a new one fails here until it has."""
+    """Each file of `lua/` that is no part of others has a call in `ALL`, so a new one fails here until it has.
+
+    The one that notes workers over HTTP touches no task, and is tried alike in `test_note_worker.py`.
+    """
     scripts = {file.stem for file in Path(str(lua.__file__)).parent.glob("*.lua")} - set(SHARED)
-    assert scripts == {carrier.verb for carrier in ALL}
+    assert scripts - {"note_worker"} == {carrier.verb for carrier in ALL}
 
 
 @pytest.mark.parametrize("carrier", ALL, ids=[f"{number}-{call.verb}" for number, call in enumerate(ALL)])

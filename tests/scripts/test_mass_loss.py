@@ -33,7 +33,7 @@ def running(redis: Redis, number: int, settings: Settings = SETTINGS) -> tuple[S
 def swept_just_now(stage: Scene) -> None:
     """Note that a watchdog swept all the time."""
     now = stage.now()
-    stage.redis.hset(stage.keys.watchdog, mapping={"swept_at": now, "judge_from": now - 1})
+    stage.redis.hset(stage.keys.watchdog, mapping={"actor": "watchdog", "swept_at": now, "judge_from": now - 1})
 
 
 def silence(stage: Scene, held: list[Held], left: int = 0) -> None:

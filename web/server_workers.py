@@ -58,7 +58,7 @@ class ThreadedWorker(ProblemErrors, ThreadWorker):
         super().__init__(*args, **named)
         self._arriving: dict[Any, float] = {}  # until when the headers of a connection's next request must be there
 
-    def set_accept_enabled(self, enabled: bool) -> None:
+    def set_accept_enabled(self, enabled: bool | None) -> None:
         """Accept connections, or none; who stops closes the door too: else clients wait before it for nobody."""
         super().set_accept_enabled(enabled)
         if not self.alive:

@@ -59,7 +59,7 @@ class Follower:
 
     def entries(self, task_id: str) -> list[str]:
         """The history entries of the moves that the page was told of a task, in its order."""
-        return [move["cursor"].partition(".")[2] for move in self.told["moves"] if move["id"] == task_id]
+        return _entries(self.told, task_id)
 
     def states(self, task_id: str) -> list[str]:
         """The states that the page was told of a task."""
@@ -91,9 +91,13 @@ class Follower:
 
         told = eventually(ended, 20)
         for task_id in task_ids:
-            assert [entry.id for entry in client.history(task_id)] == self.entries(task_id)
+            assert [entry.id for entry in client.history(task_id)] == _entries(told, task_id)
             assert client.get(task_id).state == dict(told["finished"])[task_id]
         return told
+
+
+def _entries(told: dict[str, Any], task_id: str) -> list[str]:
+    return [move["cursor"].partition(".")[2] for move in told["moves"] if move["id"] == task_id]
 
 
 def _same(expected: object, actual: object) -> None:

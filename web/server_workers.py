@@ -58,6 +58,13 @@ class ThreadedWorker(ProblemErrors, ThreadWorker):
         super().__init__(*args, **named)
         self._arriving: dict[Any, float] = {}  # until when the headers of a connection's next request must be there
 
+    def set_accept_enabled(self, enabled: bool | None) -> None:
+        """Accept connections, or none; who stops closes the door too: else clients wait before it for nobody."""
+        super().set_accept_enabled(enabled)
+        if not self.alive:
+            for listener in self.sockets:
+                listener.close()
+
     def handle(self, conn: Any) -> Any:
         """Serve one request, or find that there is none yet; in a thread of the pool."""
         self._arriving[conn] = time.monotonic() + HEADERS_TIME

@@ -55,7 +55,11 @@ def _row(token_id: str, token: Token | CorruptRecord, now: int) -> list[str]:
 
 
 @tokens.command("add", short_help="Make a token and print it, once.")
-@click.option("--name", required=True, metavar="NAME", help="Who has it; the history calls its holder api:NAME.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Who has it; the history calls its holder api:NAME. By default its owner, or without one its scopes.",
+)
 @click.option(
     "--scope",
     "scopes",
@@ -69,7 +73,7 @@ def _row(token_id: str, token: Token | CorruptRecord, now: int) -> list[str]:
 @json_option
 @pass_session
 def add(
-    session: Session, name: str, scopes: tuple[str, ...], owner: str | None, expires: int | None, as_json: bool
+    session: Session, name: str | None, scopes: tuple[str, ...], owner: str | None, expires: int | None, as_json: bool
 ) -> None:
     """Make a token and print it, once: nobody can tell it again. `admin` stands for all scopes.
 
@@ -77,6 +81,7 @@ def add(
     Example: ghostless tokens add --name ci --scope submit --scope read --owner ann --expires 90d
     """
     seconds = None if expires is None else expires / 1000
+    name = (owner or "-".join(scopes)) if name is None else name
     text, token = session.client.tokens.add(name, [Scope(scope) for scope in scopes], owner, seconds)
     if as_json:
         print_json(token.to_dict() | {"token": text})

@@ -14,6 +14,7 @@ import requests
 from audit import audit
 from fleet import Fleet
 from ghostless.jobs.client import Client
+from ghostless.jobs.tokens import Scope
 from ghostless.statemachine import Reason
 from ghostless.web.limits import AT_ONCE
 from helpers import eventually, expect, free_port
@@ -29,11 +30,18 @@ LINES = [f"line {number}" for number in range(10)]
 class Site:
     """A server and workers that know nothing but its address."""
 
-    def __init__(self, fleet: Fleet, client: Client, lease: float = LEASE, *, watches: bool = True) -> None:
+    def __init__(
+        self, fleet: Fleet, client: Client, lease: float = LEASE, *, watches: bool = True, demands: bool = False
+    ) -> None:
         self.fleet, self.client, self.port = fleet, client, free_port()
         self.options = () if watches else ("--no-watchdog",)
         self.url = f"http://127.0.0.1:{self.port}"
+        self.headers: dict[str, str] = {}
         fleet.environment |= {"GHOSTLESS_BEAT": "0.3", "GHOSTLESS_LEASE": str(lease)}
+        if demands:
+            token, _ = client.tokens.add("far", [Scope.WORK])
+            self.headers = {"Authorization": f"Bearer {token}"}
+            fleet.environment |= {"GHOSTLESS_REQUIRE_TOKENS": "1", "GHOSTLESS_TOKEN": token}
         self.server = self.serve()
 
     def serve(self) -> "subprocess.Popen[bytes]":
@@ -52,7 +60,7 @@ class Site:
     def publish(self) -> None:
         """Make the type known as the test wants it: what fails is soon tried again."""
         kind = {"queue": "text", "schema": {}, "backoff": 0.1}
-        requests.put(f"{self.url}/api/types/text.shout", json=kind, timeout=30).raise_for_status()
+        requests.put(f"{self.url}/api/types/text.shout", json=kind, headers=self.headers, timeout=30).raise_for_status()
 
     def submit(self, pause: float = 0.2, **wishes: Any) -> str:
         """Submit a task of the example's type."""
@@ -65,7 +73,7 @@ class Site:
 
     def post(self, path: str, body: dict[str, Any]) -> requests.Response:
         """Send something."""
-        return requests.post(f"{self.url}/api/{path}", json=body, timeout=60)
+        return requests.post(f"{self.url}/api/{path}", json=body, headers=self.headers, timeout=60)
 
     def refused(self, path: str, body: dict[str, Any]) -> tuple[int, str]:
         """Send something that is refused; return with which status, and why."""
@@ -74,11 +82,18 @@ class Site:
 
 
 @pytest.fixture
-def site(fleet: Fleet, client: Client) -> Site:
+def demands() -> bool:
+    """Whether the server demands a token, and the workers have one."""
+    return False
+
+
+@pytest.fixture
+def site(fleet: Fleet, client: Client, demands: bool) -> Site:
     """A server on the test's Redis."""
-    return Site(fleet, client)
+    return Site(fleet, client, demands=demands)
 
 
+@pytest.mark.parametrize("demands", [True], ids=["with a token"])
 def test_a_killed_worker_loses_nothing(site: Site, client: Client, fleet: Fleet) -> None:
     """Its task is found when the lease is over and goes on elsewhere, from its checkpoint; the history says why."""
     site.workers("far1", "far2")

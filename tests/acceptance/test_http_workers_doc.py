@@ -16,6 +16,7 @@ from documents import examples
 from fleet import Fleet
 from ghostless.app import create_app
 from ghostless.jobs.client import Client
+from ghostless.jobs.tokens import Scope
 from ghostless.statemachine import Reason
 from helpers import eventually, expect
 from web_tools import in_process
@@ -48,15 +49,22 @@ def stop(group: int) -> None:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, fleet: Fleet, client: Client) -> Iterator[psutil.Process]:
+def demands() -> bool:
+    """Whether the server demands a token, and the worker has one."""
+    return False
+
+
+@pytest.fixture
+def shell(tmp_path: Path, fleet: Fleet, client: Client, demands: bool) -> Iterator[psutil.Process]:
     """The worker in a shell, as the guide has it, for the queue `text`."""
     missing = [tool for tool in ("curl", "jq") if not shutil.which(tool)]
     if missing:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not on PATH: `apt install {' '.join(missing)}`")
     path = tmp_path / "worker.sh"
     path.write_text(WORKER)
-    with in_process(create_app(client=Client(client.settings))) as served:
-        fleet.environment |= {"GHOSTLESS_TOKEN": "", "TMPDIR": str(tmp_path)}
+    token = client.tokens.add("box7", [Scope.WORK])[0] if demands else ""
+    with in_process(create_app(client=Client(client.settings), require_tokens=demands)) as served:
+        fleet.environment |= {"GHOSTLESS_TOKEN": token, "TMPDIR": str(tmp_path)}
         process = fleet.spawn(["sh", str(path), served.url, "text", "box7"])
         eventually(lambda: expect("text.count" in client.types()), seconds=20)
         yield psutil.Process(process.pid)
@@ -64,6 +72,7 @@ def shell(tmp_path: Path, fleet: Fleet, client: Client) -> Iterator[psutil.Proce
         process.wait(timeout=10)
 
 
+@pytest.mark.parametrize("demands", [True], ids=["with a token"])
 @pytest.mark.usefixtures("shell")
 def test_a_shell_is_language_enough(fleet: Fleet, client: Client) -> None:
     """It returns results, fails, ends in time, and stops for a cancel and a pause; each end is its own word.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import chromium
+import psutil
 import pytest
 import requests
 from following import Follower
@@ -49,17 +50,24 @@ def interrupt(hand: Hand) -> None:
     hand.run(event=Event.SUSPEND)
 
 
+STATUSES = [
+    BAD_GATEWAY, "503 Service Unavailable", "504 Gateway Timeout", "404 Not Found", "200 OK", "429 Too Many Requests",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "status", [BAD_GATEWAY, "504 Gateway Timeout", "404 Not Found", "200 OK", "429 Too Many Requests"]
+    "rules",
+    [*(Rules(refuses=status) for status in STATUSES), Rules(swallows_answers=True)],
+    ids=lambda rules: rules.refuses or "no answer",
 )
 def test_a_server_that_is_away_means_nothing(
-    follower: Follower, proxy: HttpProxy, client: Client, hand: Hand, status: str
+    follower: Follower, proxy: HttpProxy, client: Client, hand: Hand, rules: Rules
 ) -> None:
-    """While a proxy answers in its place, the page is told the last known state and its age, never a failure."""
+    """While a proxy answers in its place, or closes without an answer: the last known state and its age, no failure."""
     task_id = submitted(client)
     claimed = hand.start()
     follower.follow([task_id]).awaits(task_id, "PENDING", "PROCESSING")
-    proxy.rules = Rules(refuses=status)
+    proxy.rules = rules
     proxy.cut()
     told = follower.awaits_status("reconnecting")
     hand.finish(claimed)
@@ -355,18 +363,22 @@ def own_client(durable: RedisServer) -> Client:
 
 
 def test_restarts_of_the_server_and_of_redis(page: Page, durable: RedisServer, own_client: Client) -> None:
-    """A deploy, a crash of Redis, a server that crashes: the page sees every move once, and the end."""
+    """A server process that is killed, a deploy, a crash of Redis: the page sees every move once, and the end."""
     hand, task_id = Hand(own_client.store), submitted(own_client)
     with gunicorn(durable.url) as first:
         proxy = HttpProxy(urlsplit(first.url).port or 0)
         follower = Follower(page, proxy.url).follow([task_id]).awaits(task_id, "PENDING")
+        for worker in psutil.Process(first.pid).children():
+            worker.kill()
+        interrupt(hand)
+        follower.awaits(task_id, "PENDING", "PROCESSING", "PAUSED", "PENDING")
         interrupt(hand)
     with gunicorn(durable.url) as second:
         proxy.port = urlsplit(second.url).port or 0
         durable.kill()
         durable.start()
         interrupt(hand)
-        follower.awaits(task_id, *2 * ("PENDING", "PROCESSING", "PAUSED"), "PENDING")
+        follower.awaits(task_id, *3 * ("PENDING", "PROCESSING", "PAUSED"), "PENDING")
         hand.run()
         follower.awaits_end(own_client, task_id)
     proxy.close()

@@ -10,10 +10,10 @@ from redis_server import RedisServer
 from web_tools import Served, gunicorn
 
 
-@pytest.fixture(scope="module")
-def web(redis_server: RedisServer) -> Iterator[Served]:
-    """One server, as it is."""
-    with gunicorn(redis_server.url) as served:
+@pytest.fixture(scope="module", params=[0, 6], ids=["gevent", "gthread"])
+def web(redis_server: RedisServer, request: pytest.FixtureRequest) -> Iterator[Served]:
+    """One server of each kind, as it is."""
+    with gunicorn(redis_server.url, threads=request.param) as served:
         yield served
 
 

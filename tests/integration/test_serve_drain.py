@@ -19,6 +19,7 @@ import requests
 from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
+from ghostless.web import limits
 from helpers import free_port
 from redis import Redis
 from web_tools import EventStream, Hand, Message, gunicorn, opened, publish, submitted, until
@@ -110,7 +111,8 @@ class SlowSubmit:
             return answer.readline()
 
 
-def test_a_deploy_loses_nothing(client: Client, store: Store, settings: Settings, tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [0, CLIENTS + limits.THREADS_PLAIN], ids=["gevent", "gthread"])
+def test_a_deploy_loses_nothing(client: Client, store: Store, settings: Settings, tmp_path: Path, threads: int) -> None:
     """200 clients, a stop, and the next process on the same port: each move once; plain requests go on meanwhile.
 
     All streams have ended when the drain has, counted from the signal by the clock that all processes share.
@@ -119,6 +121,7 @@ def test_a_deploy_loses_nothing(client: Client, store: Store, settings: Settings
     held = [(Hand(store, f"w{number}"), Hand(store, f"w{number}").start(f"q{number}")) for number in range(TASKS)]
     over, port, log = threading.Event(), free_port(), tmp_path / "log"
     clocks = {"serve.DRAIN": DRAIN, "frames.RECONNECT": [200, 600]}
+    kind = {"port": port, "threads": threads, "constants": clocks, "watchdog": False}
 
     def move() -> Iterator[None]:
         while not over.wait(0.2):
@@ -128,7 +131,7 @@ def test_a_deploy_loses_nothing(client: Client, store: Store, settings: Settings
 
     with (
         ThreadPoolExecutor(CLIENTS + 1) as pool,
-        gunicorn(settings.redis_url, port=port, constants=clocks, first=TELLING, log=log, watchdog=False) as old,
+        gunicorn(settings.redis_url, **kind, first=TELLING, log=log) as old,
     ):
         pages = [Page(f"{old.url}/api/tasks/{tasks[number % TASKS]}/events") for number in range(CLIENTS)]
         runs = [pool.submit(page.run) for page in pages]
@@ -138,7 +141,7 @@ def test_a_deploy_loses_nothing(client: Client, store: Store, settings: Settings
         stopped_at = time.monotonic()
         os.kill(old.pid, signal.SIGTERM)
         until(lambda: is_refused(old.url))
-        with gunicorn(settings.redis_url, port=port, constants=clocks, watchdog=False) as new:
+        with gunicorn(settings.redis_url, **kind) as new:
             assert 200 == requests.get(f"{new.url}/api/tasks/{tasks[0]}", timeout=5).status_code
             assert slow.finish().startswith(b"HTTP/1.1 202 ")
             until(lambda: all(page.waits for page in pages))

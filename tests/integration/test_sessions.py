@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -17,7 +18,7 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
-from ghostless.jobs.tokens import Scope
+from ghostless.jobs.tokens import Scope, Sight
 from ghostless.web import cookies, keyring, sse
 from helpers import eventually, expect
 from redis import Redis
@@ -65,6 +66,17 @@ def stream_token(web: FlaskClient, headers: dict[str, str], **grant: Any) -> str
 def events(served: Served, token: str, **filters: Any) -> EventStream:
     """Open a stream as a browser's EventSource does: with nothing but an address."""
     return EventStream(f"{served.url}/api/events?{urlencode({'token': token, **filters}, doseq=True)}")
+
+
+def put_forward(monkeypatch: pytest.MonkeyPatch, ms: int) -> None:
+    """Put the clock forward by which the server judges tokens."""
+    look = keyring.Keyring.look
+
+    def later(self: keyring.Keyring, *asked: str) -> Sight:
+        sight = look(self, *asked)
+        return replace(sight, now=sight.now + ms)
+
+    monkeypatch.setattr(keyring.Keyring, "look", later)
 
 
 # Stream tokens
@@ -229,14 +241,8 @@ def test_an_expired_stream_token_is_refused(
 ) -> None:
     """Also while its signature is right."""
     token = stream_token(web, reader, ttl=10)
-    look = keyring.Keyring.look
-
-    def later(self: keyring.Keyring, *asked: str) -> Any:
-        sight = look(self, *asked)
-        return replace(sight, now=sight.now + 10_000)
-
     assert 200 == web.get("/api/events", query_string={"token": token}).status_code
-    monkeypatch.setattr(keyring.Keyring, "look", later)
+    put_forward(monkeypatch, 10_000)
     told(web.get("/api/events", query_string={"token": token}), 401)
 
 
@@ -299,6 +305,21 @@ def test_an_open_stream_ends_with_the_life_of_its_token(
     text, _ = client.tokens.add("x", [Scope.READ], seconds=2)
     with streaming(served, "/api/events", bearer(text)) as stream:
         assert b"retry:" in stream.read()
+
+
+@pytest.mark.parametrize("heartbeat", [0.2, 60], ids=["at a sign of life", "by itself"])
+def test_an_open_stream_ends_with_its_stream_token(
+    served: Served, web: FlaskClient, reader: dict[str, str], monkeypatch: pytest.MonkeyPatch, heartbeat: float
+) -> None:
+    """Whose end comes before that of the token behind it: at a sign of life that is later, or between two of them."""
+    monkeypatch.setattr(sse, "HEARTBEAT", heartbeat)
+    token, at_the_end = stream_token(web, reader, ttl=600), heartbeat < 1
+    put_forward(monkeypatch, 599_000 * (not at_the_end))
+    with streaming(served, f"/api/events?token={token}", {}) as stream:
+        stream.readline()
+        put_forward(monkeypatch, 600_000 * at_the_end)
+        rest = b"".join(islice(stream, 100))  # up to the end that the server makes
+    assert rest.rstrip().rpartition(b"\n")[2].startswith(b"retry:")
 
 
 def test_a_long_poll_is_not_answered_to_one_who_was_revoked_meanwhile(

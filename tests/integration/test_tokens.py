@@ -229,6 +229,21 @@ def test_the_verbs_add_list_and_revoke(cli: Cli, client: Client) -> None:
     assert "there is no token" in cli("tokens").stdout
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (("--scope", "submit", "--owner", "ann"), "ann"),
+        (("--scope", "read", "--scope", "work"), "read-work"),
+        (("--scope", "submit", "--owner", "ann", "--name", "ci"), "ci"),
+    ],
+)
+def test_a_name_need_not_be_given(cli: Cli, options: Sequence[str], name: str) -> None:
+    """It is then the owner's, or the scopes; two tokens may have the same."""
+    made = [json.loads(cli("tokens", "add", *options, "--json").stdout) for _ in range(2)]
+    assert [name] * 2 == [token["name"] for token in made]
+    assert 2 == len({token["id"] for token in made})
+
+
 def test_the_verb_prints_json_with_the_token(cli: Cli) -> None:
     """For programs that make tokens."""
     made = json.loads(cli("tokens", "add", "--name", "x", "--scope", "admin", "--json").stdout)
@@ -250,8 +265,9 @@ def test_the_verb_shows_damage_and_what_is_over(cli: Cli, client: Client, redis:
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        (("--scope", "read"), 2),
         (("--name", "x"), 2),
+        (("--name", "", "--scope", "read"), 1),
+        (("--scope", "read", "--owner", "Ann B."), 1),
         (("--name", "x", "--scope", "everything"), 2),
         (("--name", "x", "--scope", "read", "--expires", "soon"), 2),
         (("--name", "x", "--scope", "admin", "--owner", "ann"), 1),

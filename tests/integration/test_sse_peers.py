@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -43,6 +44,9 @@ OF_EACH = 700
 
 AHEAD = 500
 """Moves by which a client may be behind before the next one is made."""
+
+SEGMENT, FLOOD = 536, 200
+"""Bytes of a segment, and moves of 2 KB that are more than the system buffers for one whose segments are so small."""
 
 KEPT = 1 / 3
 """What the server may keep of each byte that comes for a client that stands still: next to nothing, and noise."""
@@ -219,6 +223,33 @@ def test_a_dead_client_is_gone_within_two_signs_of_life(
         for _ in range(3):
             sign_of_life(alive)
         assert [False, False, True] == [is_held(process, stream) for stream in (dead, dead_too, alive)]
+
+
+def test_so_is_one_for_whom_the_server_waits_in_the_middle_of_a_write(
+    watched: tuple[Served, psutil.Process], client: Client, store: Store
+) -> None:
+    """Its buffers are full at once, and no sign of life is sent to it any more.
+
+    They are full sooner than a first look at a dead client may tell anything, as segments are no larger than on a
+    real network: with those of this machine the system would buffer megabytes.
+    """
+    web, process = watched
+    quiet, flooded = submitted(client), submitted(client)
+    claimed = [Hand(store).start() for _ in (quiet, flooded)][-1]
+    urls = [f"{web.url}/api/tasks/{task_id}/events" for task_id in (quiet, flooded)]
+    with opened(urls[0]) as alive, opened(urls[1], segment=SEGMENT) as dead:
+        for stream in (alive, dead):
+            stream.take("task", 2)
+        vanish(dead)
+        t=time.monotonic()
+        for number in range(FLOOD):
+            store.stage(claimed.held, "worker:hand", f"{number} " + "x" * 1900)
+        print("flood", time.monotonic()-t)
+        os.system("ss -tnmo state established | grep -A1 -w :%s" % urlsplit(web.url).port)
+        for _ in range(3):
+            sign_of_life(alive)
+            print(time.monotonic()-t, is_held(process,dead))
+        assert [False, True] == [is_held(process, stream) for stream in (dead, alive)]
 
 
 def test_where_nothing_can_be_known_a_client_counts_as_there() -> None:

@@ -52,7 +52,7 @@ class Peer:
     @staticmethod
     def _shut_down(connection: socket.socket) -> None:
         # By another handle: gevent would tell who waits for this one that it is closed, which gunicorn logs as a fault.
-        with connection.dup() as handle:
+        with socket.fromfd(connection.fileno(), connection.family, connection.type) as handle:
             handle.shutdown(socket.SHUT_RDWR)
 
     def has_hung_up(self) -> bool:

@@ -145,7 +145,7 @@ class Subscription:
         self.room, self.number = room, number
         self.closed = False
         self.wakes_at = self.late_at = self._patience = math.inf
-        self._if_late: Callable[[], object] | None = None
+        self._if_late: Callable[[], object] = lambda: None
         self.signal = threading.Event()
         self._reset: Reset | None = None
         self._progress: dict[str, Live] = {}
@@ -173,8 +173,7 @@ class Subscription:
     def be_late(self, now: float) -> None:
         """Note that whoever takes from it did not come back in time: it is held up, perhaps for good."""
         self.late_at = now + self._patience
-        if self._if_late:
-            self._if_late()
+        self._if_late()
 
     def tell(self, live: Live) -> None:
         """Keep a log line, or a task's newest progress instead of its older one."""

@@ -234,9 +234,15 @@ class EventStream:
         last_event_id: str | None = None,
         patience: float = PATIENCE,
         headers: Mapping[str, str] | None = None,
+        segment: int | None = None,
     ) -> None:
         parts = urlsplit(url)
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=patience)
+        if segment:  # bytes of it at most come as one
+            self._connection.sock = socket.socket()
+            self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, segment)
+            self._connection.sock.settimeout(patience)
+            self._connection.sock.connect((parts.hostname, parts.port))
         headers = {"Accept": "text/event-stream", **(headers or {})}
         headers |= {"Last-Event-ID": last_event_id} if last_event_id else {}
         self._connection.request("GET", f"{parts.path}?{parts.query}".rstrip("?"), headers=headers)
@@ -307,9 +313,11 @@ class EventStream:
         return found
 
 
-def opened(url: str, last_event_id: str | None = None, headers: Mapping[str, str] | None = None) -> EventStream:
+def opened(
+    url: str, last_event_id: str | None = None, headers: Mapping[str, str] | None = None, segment: int | None = None
+) -> EventStream:
     """Return a stream whose first block was read: its listener is registered."""
-    stream = EventStream(url, last_event_id, headers=headers)
+    stream = EventStream(url, last_event_id, headers=headers, segment=segment)
     assert 200 == stream.status, stream.response.read()
     while not stream.ids:
         line = stream.response.readline().decode()

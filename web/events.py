@@ -97,7 +97,7 @@ def _opened(here: Desk, watch: Watch, last_event_id: str | None) -> Response:
 
 
 def _terms() -> Terms:
-    terms = Terms(hang_up_if_gone=Peer(request.environ).hang_up_if_gone, places=places())
+    terms = Terms(peer=Peer(request.environ), places=places())
     expires_at = caller().expires_at
     # Who comes back after the end of his token must show a new one.
     return terms if expires_at is None else replace(terms, seconds=min(terms.seconds, expires_at - time.time()))

@@ -249,7 +249,7 @@ class Hub:
         return thread
 
     def _keep_time(self) -> None:
-        """Wake who waited for long enough."""
+        """Wake who waited for long enough, and have a look taken at what holds up those who do not come back."""
         while self.paused(TICK):
             self.beat("clock")
             now = time.monotonic()
@@ -257,6 +257,8 @@ class Hub:
                 for subscription in self._all():
                     if subscription.wakes_at <= now:
                         subscription.call()
+                    if subscription.late_at <= now:
+                        subscription.be_late(now)
 
     # For the feeds
 

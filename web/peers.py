@@ -1,5 +1,6 @@
 """Whether the other end of a connection is still there; by itself TCP takes a quarter of an hour to tell."""
 
+import logging
 import socket
 import struct
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ _ESTABLISHED = 1
 _TCP_INFO = struct.Struct("=2xB53xI")
 """The start of Linux' `struct tcp_info`: how often a segment was repeated, and how many ms ago the last answer came."""
 
+log = logging.getLogger(__name__)
+
 
 class Peer:
     """The other end of one request's connection; where it cannot be looked at, it counts as there."""
@@ -29,9 +32,10 @@ class Peer:
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(STUCK * 1000))
 
     def hang_up_if_gone(self, seconds: float) -> bool:
-        """Close when something is sent in vain again and again, and nothing at all came back for so long.
+        """End the connection when something is sent in vain again and again, and nothing at all came back for so long.
 
-        A client that is only slow, or stopped, is not gone: its system still answers. Returns whether it was gone.
+        A client that is only slow, or stopped, is not gone: its system still answers. Returns whether it was gone. Any
+        thread may ask; one that waits for the client to take what it sends finds the connection broken.
         """
         if self._socket is None or not hasattr(socket, "TCP_INFO"):
             return False
@@ -40,9 +44,16 @@ class Peer:
             repeated, silent_ms = _TCP_INFO.unpack(info)
             if repeated > 0 and silent_ms > seconds * 1000:
                 # Else the server would wait some seconds for a further request, or for what was sent to arrive.
-                self._socket.shutdown(socket.SHUT_RDWR)
+                self._shut_down(self._socket)
+                log.info("a client no longer answers")
                 return True
         return False
+
+    @staticmethod
+    def _shut_down(connection: socket.socket) -> None:
+        # By another handle: gevent would tell who waits for this one that it is closed, which gunicorn logs as a fault.
+        with socket.fromfd(connection.fileno(), connection.family, connection.type) as handle:
+            handle.shutdown(socket.SHUT_RDWR)
 
     def has_hung_up(self) -> bool:
         """Tell whether the client closed its connection."""

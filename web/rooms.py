@@ -7,6 +7,7 @@ and reads them from Redis. The hub calls all of this under its own lock, but for
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .cursors import Cursor
@@ -126,12 +127,25 @@ class Subscription:
     `signal` is set when there is something to take.
     """
 
-    __slots__ = ("_lines", "_progress", "_reset", "closed", "number", "room", "signal", "wakes_at")
+    __slots__ = (
+        "_if_late",
+        "_lines",
+        "_patience",
+        "_progress",
+        "_reset",
+        "closed",
+        "late_at",
+        "number",
+        "room",
+        "signal",
+        "wakes_at",
+    )
 
     def __init__(self, room: Room, number: int) -> None:
         self.room, self.number = room, number
         self.closed = False
-        self.wakes_at = math.inf
+        self.wakes_at = self.late_at = self._patience = math.inf
+        self._if_late: Callable[[], object] = lambda: None
         self.signal = threading.Event()
         self._reset: Reset | None = None
         self._progress: dict[str, Live] = {}
@@ -147,6 +161,19 @@ class Subscription:
         if seconds > 0 and not self.closed:
             self.wakes_at = time.monotonic() + seconds
             self.signal.wait()  # without a time-out: a timer for each client costs more than what it waits for
+
+    def expect(self, seconds: float, if_late: Callable[[], object]) -> None:
+        """Have the hub's clock call this unless there is a further `expect` within the time, and again each such time.
+
+        The hub waits for it, so it must be quick.
+        """
+        self._patience, self._if_late = seconds, if_late
+        self.late_at = time.monotonic() + seconds
+
+    def be_late(self, now: float) -> None:
+        """Note that whoever takes from it did not come back in time: it is held up, perhaps for good."""
+        self.late_at = now + self._patience
+        self._if_late()
 
     def tell(self, live: Live) -> None:
         """Keep a log line, or a task's newest progress instead of its older one."""

@@ -13,7 +13,7 @@ none left the stream ends. Where all its moves were sent before, the purge itsel
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..jobs.errors import GhostlessError, RedisUnavailable, TaskNotFound, TaskPurged
@@ -22,6 +22,7 @@ from .cursors import ORIGIN, Cursor, EntryId
 from .frames import Moment, Moves, bookmark, frame, opening, retry
 from .hub import Hub
 from .past import Incomplete, Past, Snapshot, Story
+from .peers import Peer
 from .places import Places
 from .rooms import Batch, Subscription
 from .watch import Watch
@@ -40,11 +41,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what one client is served: for how long, whether it is still there, and how places are told to it."""
+    """On what one client is served: for how long, over which connection, and how places are told to it."""
 
     seconds: float = field(default_factory=lambda: random.uniform(*AGE))
-    hang_up_if_gone: Callable[[float], bool] = field(default=lambda _seconds: False)  # see Peer
+    peer: Peer = field(default_factory=lambda: Peer({}))
     places: Places = field(default_factory=Places)
+
+    def hang_up_if_gone(self) -> bool:
+        """Close the connection when the client no longer answers; tell whether that was so."""
+        return self.peer.hang_up_if_gone(HEARTBEAT / 2)
 
 
 class Stream:
@@ -116,7 +121,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[bytes]:
         yield self._first_block()
-        beat_at = time.monotonic() + HEARTBEAT
+        beat_at = self._next_beat()
         while True:
             if self._behind:
                 yield from self._catch_up()
@@ -130,13 +135,17 @@ class Stream:
                 yield chunk + retry()
                 return
             if time.monotonic() >= beat_at:
-                if self._terms.hang_up_if_gone(HEARTBEAT / 2):
-                    log.info("a client no longer answers")
+                if self._terms.hang_up_if_gone():
                     return
                 chunk += bookmark(self._place)
-                beat_at = time.monotonic() + HEARTBEAT
+                beat_at = self._next_beat()
             if chunk:
                 yield chunk
+
+    def _next_beat(self) -> float:
+        """Return when the next sign of life is due; the hub looks after the client if a write lasts for longer."""
+        self._inbox.expect(HEARTBEAT, self._terms.hang_up_if_gone)
+        return time.monotonic() + HEARTBEAT
 
     def _first_block(self) -> bytes:
         if self._reset is None:

@@ -127,6 +127,19 @@ def test_a_stream_at_its_end_leaves_the_rest_to_the_next_one(hub: Hub, monkeypat
     assert re.fullmatch(rb"retry: \d+\n\n", next_block())
 
 
+def test_the_clock_asks_again_and_again_what_holds_up_who_is_late(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is asked who is in time, or of whom nothing is expected."""
+    asked: list[str] = []
+    late, in_time, _free = (hub.subscribe(Watch()) for _ in range(3))
+    late.expect(0, lambda: asked.append("late"))
+    in_time.expect(0, lambda: asked.append("too early"))
+    in_time.expect(3_600, lambda: asked.append("too early"))
+    ticks = iter((True, True, False))
+    monkeypatch.setattr(hub, "paused", lambda _seconds: next(ticks))
+    hub._keep_time()
+    assert ["late", "late"] == asked
+
+
 def test_a_burst_read_at_once_overflows_no_room(room: Room) -> None:
     """One read of the history brings less than what a room keeps, also for who did not take the one before it."""
     member = room.enter()

@@ -58,14 +58,14 @@ class Context:
         *,
         model: Any,
         resumed_from: Any,
-        tmpdir: Path,
+        tmpdir: str,
         artifacts: Path,
         results: Mapping[str, Any] | int,
     ) -> None:
         self.task_id, self.attempt = attempt.task_id, attempt.number
         self.model, self.resumed_from, self._tmpdir = model, resumed_from, tmpdir
         self._attempt = attempt
-        self._artifacts = artifacts / attempt.task_id
+        self._artifacts = artifacts
         self._results = results  # how many bytes they are when that is too much
         self._last_fraction = -1.0
         self._next_report = -math.inf
@@ -73,8 +73,9 @@ class Context:
     @property
     def tmpdir(self) -> Path:
         """An empty folder of this attempt, made when it is first asked for, and removed when the attempt ends."""
-        self._tmpdir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._tmpdir
+        folder = Path(self._tmpdir)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
 
     @property
     def results(self) -> Mapping[str, Any]:
@@ -142,12 +143,13 @@ class Context:
             return self._keep(name, chunks)
 
     def _keep(self, name: str, chunks: Iterator[bytes]) -> Artifact:
-        self._artifacts.mkdir(parents=True, exist_ok=True)
-        part = self._artifacts / f".{uuid.uuid4().hex}"
+        folder = self._artifacts / self.task_id
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f".{uuid.uuid4().hex}"
         try:
             with part.open("xb") as file:
                 size, digest = _copy(chunks, file)
-            part.replace(self._artifacts / name)
+            part.replace(folder / name)
         finally:
             part.unlink(missing_ok=True)
         return {"name": name, "size": size, "sha256": digest}

@@ -82,7 +82,7 @@ class Runner:
             attempt,
             model=self._model(attempt, task_type),
             resumed_from=order["checkpoint"],
-            tmpdir=Path(order["tmpdir"]),
+            tmpdir=order["tmpdir"],
             artifacts=self._artifacts,
             results=order.get("results", {}),  # a worker that runs an older version sends none
         )

@@ -104,7 +104,7 @@ def _encode(frame: Frame) -> bytes:
 
 def _decode(body: bytes) -> Frame:
     try:
-        frame: object = json.loads(body)
+        frame: object = json.loads(body.decode())  # it takes longer to find that out
     except (ValueError, RecursionError) as error:
         raise FrameError(f"received {body[:32]!r}, which is not JSON: {error}") from error
     if not isinstance(frame, dict):

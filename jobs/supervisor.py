@@ -7,6 +7,7 @@ ending is told to Redis only when the handler is known not to run any more.
 
 import logging
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -122,7 +123,8 @@ class Supervisor:
                 self._log_beginning()
             return self._watch()
         finally:
-            shutil.rmtree(self.tmpdir, ignore_errors=True)  # mostly not there: few handlers ask for it
+            if os.path.lexists(self.tmpdir):  # few handlers ask for it
+                shutil.rmtree(self.tmpdir, ignore_errors=True)
 
     def _begin(self, give: Callable[[Mapping[str, Any]], None]) -> bool:
         # Frozen since the claim, or Redis took its time with it: others may run the task by now.

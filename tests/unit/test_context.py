@@ -42,7 +42,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     attempt = Attempt(theirs, "t1", 2)
     artifacts = tmp_path / "artifacts"
     given = {"resumed_from": {"step": 1}, "results": {"t0": 7}}
-    ctx = Context(attempt, model="model", tmpdir=tmp_path / "tmp", artifacts=artifacts, **given)
+    ctx = Context(attempt, model="model", tmpdir=str(tmp_path / "tmp"), artifacts=artifacts, **given)
     scene = Scene(ctx, attempt, ours, artifacts)
     monkeypatch.setattr(context_module.time, "monotonic", lambda: scene.now)
     yield scene

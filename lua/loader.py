@@ -63,6 +63,9 @@ VALUES = (
 )  # fmt: skip
 """What a task keeps beside its record, each in a key of its own."""
 
+VALUE_TYPES = {"unmet": "set", "dependents": "zset", "log": "list"}
+"""What some of them are in Redis; the others are strings."""
+
 BATCH = 25
 """Tasks that one call moves, at most: about as many as take a millisecond, for which all others wait."""
 
@@ -154,6 +157,7 @@ def prelude(names: Mapping[str, str]) -> list[str]:
         f"local TICKET_FUNCTION = {_quote(TICKET_FUNCTION)}",
         f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
         f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
+        _local("VALUE_TYPES", VALUE_TYPES),
         f"local BATCH = {BATCH}",
         f"local WAKE_HINTS = {WAKE_HINTS}",
         f"local RESULTS_LIMIT = {RESULTS_LIMIT}",

@@ -57,6 +57,9 @@ VERBS = (
 TICKET_FUNCTION = "ghostless.jobs.ticket.run"
 """What rq is told to call for a task: one function without arguments, so that every ticket is alike."""
 
+LONGEST_CALL = 1000
+"""Bytes of the data of a ticket of any version, at most: that of a plain rq job may be megabytes, and is not read."""
+
 VALUES = (
     "params", "secrets", "metadata", "callback", "depends_on", "unmet", "dependents", "checkpoint", "result", "error",
     "log",
@@ -155,6 +158,7 @@ def prelude(names: Mapping[str, str]) -> list[str]:
         _local("TERMS", _terms()),
         _local("DEFAULT_TERMS", {name: str(getattr(Policy(), name)) for name in _terms()}),
         f"local TICKET_FUNCTION = {_quote(TICKET_FUNCTION)}",
+        f"local LONGEST_CALL = {LONGEST_CALL}",
         f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
         f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
         _local("VALUE_TYPES", VALUE_TYPES),

@@ -9,6 +9,7 @@ from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.errors import CorruptRecord
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.messages import Answer, Finished
+from ghostless.jobs.rq_keys import QUEUES
 from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import Event, Reason, State
 from redis import Redis
@@ -228,3 +229,14 @@ def test_the_watchdog_tells_of_the_names_of_listings(redis: Redis) -> None:
     spoil(redis, stage.keys.listed_places)
     assert stage.keys.listed_places in str(step(stage, "patrol").problems)
     assert {PLACE} == redis.smembers(stage.keys.listed_places)
+
+
+def test_the_doctor_tells_of_rqs_names_of_queues(redis: Redis) -> None:
+    """While they are none every submit is refused, and nobody but a person can say what they are."""
+    stage = scene(redis)
+    spoil(redis, QUEUES)
+    with pytest.raises(CorruptRecord, match=QUEUES):
+        stage.store.submit(submission())
+    (problem,) = Doctor(stage.store, BY_PERSON).audit()
+    assert ("c", "kept") == (problem.rule, problem.outcome)
+    assert QUEUES in problem.what

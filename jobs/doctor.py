@@ -111,10 +111,7 @@ class Doctor:
                     yield problem
 
     def _spared(self, phase: Callable[[], Iterable[Problem]]) -> Iterator[Problem]:
-        """Let what is damaged end one part of the audit only.
-
-        Which key is of a wrong type, Redis does not say; `Shapes` has told it.
-        """
+        """Let what is damaged end one part of the audit only."""
         try:
             yield from phase()
         except CorruptRecord as error:

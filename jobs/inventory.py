@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ..lua.loader import VALUES
+from ..lua.loader import VALUE_TYPES, VALUES
 from .keys import COUNTERS, INDICES, LISTED_SINCE, SINGLE_INDICES, Keys
 
 KEPT: Final = frozenset(
@@ -41,10 +41,9 @@ _TYPES: Final = {
     "history": "stream",
     **dict.fromkeys((*SINGLE_INDICES, *INDICES, *_OF_TIMES), "zset"),
     **dict.fromkeys((*_RECORDS, "task", "leftover", "listener", *ENDING_EACH), "hash"),
-    **dict.fromkeys(
-        ("leftovers", "bulks", "bulks_running", "bulk_ids", "wake", "events", "parked_entries", "log"), "list"
-    ),
-    **dict.fromkeys(("listed_places", "parked_types", "unmet"), "set"),
+    **dict.fromkeys(("leftovers", "bulks", "bulks_running", "bulk_ids", "wake", "events", "parked_entries"), "list"),
+    **dict.fromkeys(("listed_places", "parked_types"), "set"),
+    **VALUE_TYPES,
     "set_aside": "any",
 }
 """What each family is in Redis; all others are strings."""

@@ -13,6 +13,7 @@ from .batches import ask_each, raw
 from .inventory import FIXED, NUMBERS, REBUILT, REMADE, Place, place_of
 from .keys import SET_ASIDE_LIFE
 from .names import is_whole
+from .rq_keys import QUEUES
 from .scripts import translated
 from .store import Store
 from .upkeep import Finding
@@ -28,9 +29,10 @@ class Shapes:
         self._life = round(store.settings.tombstone)
 
     def of_the_whole(self) -> Iterator[Finding]:
-        """Tell what is wrong with the keys of which there is one each."""
+        """Tell what is wrong with the keys of which there is one each, and with rq's names of queues."""
         names = [self._keys.prefix + family for family in sorted(FIXED)]
-        yield from self.audit({name: place_of(self._keys, name) for name in names})
+        places = {name: place_of(self._keys, name) for name in names}
+        yield from self.audit(places | {QUEUES: Place("rq_queues", "", "kept", "set")})
 
     def audit(self, places: Mapping[str, Place]) -> Iterator[Finding]:
         """Tell what is wrong with these keys, each with what it is."""

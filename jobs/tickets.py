@@ -3,9 +3,9 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from typing import Any, cast
 
-from ..lua.loader import TICKET_FUNCTION
+from ..lua.loader import LONGEST_CALL, TICKET_FUNCTION
 from .batches import TOGETHER, ask_each, batches, elements, members, raw
 from .errors import CorruptRecord
 from .scripts import literal, translated
@@ -71,8 +71,11 @@ class Tickets:
     def _ours(self, tickets: Sequence[str]) -> Iterator[str]:
         """Yield the tickets that are not those of plain rq jobs."""
         is_task = ask_each(self.redis, "exists", map(self.keys.task, tickets))
-        calls = ask_each(self.redis, "hget", map(self.keys.rq_job, tickets), "data")
-        for ticket, known, call in zip(tickets, is_task, calls, strict=True):
+        lengths = ask_each(self.redis, "hstrlen", map(self.keys.rq_job, tickets), "data")
+        short = [ticket for ticket, length in zip(tickets, lengths, strict=True) if _may_be_ours(length)]
+        calls = dict(zip(short, ask_each(self.redis, "hget", map(self.keys.rq_job, short), "data"), strict=True))
+        for ticket, known in zip(tickets, is_task, strict=True):
+            call = calls.get(ticket, "")
             if known or call is None or TICKET_FUNCTION in str(call):
                 yield ticket
 
@@ -87,3 +90,7 @@ class Tickets:
 
     def _damaged(self, queue: str, error: CorruptRecord) -> Finding:
         return Finding("-", "c", f"{self.keys.rq_queue(queue)}: {error.detail}", "kept")
+
+
+def _may_be_ours(length: Any) -> bool:
+    return isinstance(length, int) and length <= LONGEST_CALL

@@ -91,6 +91,15 @@ local function check_indices(look)
   end
 end
 
+-- That nothing lets a BLOCKED task go on. One that cannot enter its queue stays, and its history must not grow with
+-- each look.
+local function tell_stuck(look, text, enters_queue, adds)
+  local queue = look.task.queue
+  local problem = enters_queue and (check_queue_types(queue) or check_entrance_types(queue))
+  if problem then return tell(look, "c", problem.err) end
+  tell(look, "d", text, {adds = adds})
+end
+
 local function check_dependency(look, dependency)
   local task, terms = look.task, look.terms
   if is_noted(dependency, task.id) then
@@ -99,11 +108,10 @@ local function check_dependency(look, dependency)
   end
   local state, damage = state_of(dependency)
   if damage then return tell(look, "c", damage.err) end
-  tell(look, "d", "it waits for " .. dependency .. ", which is " .. (state or "gone") .. " and will not tell it", {
-    adds = function(actor)
-      if task.state == State.BLOCKED then note_again(task, dependency, actor, terms.now) end
-    end,
-  })
+  local text = "it waits for " .. dependency .. ", which is " .. (state or "gone") .. " and will not tell it"
+  tell_stuck(look, text, state == State.SUCCESS, function(actor)
+    if task.state == State.BLOCKED then note_again(task, dependency, actor, terms.now) end
+  end)
 end
 
 local function check_dependencies(look)
@@ -134,11 +142,9 @@ local function check_dependencies(look)
     end
   end
   if #unmet > 0 or redis.call("HEXISTS", key.task .. task.id, "due_at") == 1 then return end
-  tell(look, "d", "it waits for nothing", {
-    adds = function(actor)
-      unblock(task, Event.RELEASE, actor, "it waits for no task any more", look.terms.now)
-    end,
-  })
+  tell_stuck(look, "it waits for nothing", true, function(actor)
+    unblock(task, Event.RELEASE, actor, "it waits for no task any more", look.terms.now)
+  end)
 end
 
 local function check_queue(look)
@@ -214,6 +220,11 @@ local function check_value(look, kind)
   elseif left == -2 and needs_value(look.task, kind) then
     tell(look, "a", "its " .. kind .. " is gone from " .. name)
   end
+  -- Of `unmet` the look at dependencies tells.
+  local damage = left ~= -2 and kind ~= "unmet" and check_type(name, VALUE_TYPES[kind] or "string")
+  if not damage then return end
+  if kind == "dependents" then return tell_no_index(look, name, "zset") end
+  tell(look, "c", damage.err)
 end
 
 local function check_values(look)
@@ -241,7 +252,8 @@ end
 local function put_in_order(task, terms, actor, told)
   local look = examine(task, terms)
   for _, finding in ipairs(look.found) do
-    if not (finding.later or finding.lists) then told[#told + 1] = key.task .. task.id .. ": " .. finding.text end
+    local is_damage = not (finding.later or is_of_listing(finding))
+    if is_damage then told[#told + 1] = key.task .. task.id .. ": " .. finding.text end
   end
   return mend(look, actor) > 0
 end

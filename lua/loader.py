@@ -57,11 +57,17 @@ VERBS = (
 TICKET_FUNCTION = "ghostless.jobs.ticket.run"
 """What rq is told to call for a task: one function without arguments, so that every ticket is alike."""
 
+LONGEST_CALL = 1000
+"""Bytes of the data of a ticket of any version, at most: that of a plain rq job may be megabytes, and is not read."""
+
 VALUES = (
     "params", "secrets", "metadata", "callback", "depends_on", "unmet", "dependents", "checkpoint", "result", "error",
     "log",
 )  # fmt: skip
 """What a task keeps beside its record, each in a key of its own."""
+
+VALUE_TYPES = {"unmet": "set", "dependents": "zset", "log": "list"}
+"""What some of them are in Redis; the others are strings."""
 
 BATCH = 25
 """Tasks that one call moves, at most: about as many as take a millisecond, for which all others wait."""
@@ -152,8 +158,10 @@ def prelude(names: Mapping[str, str]) -> list[str]:
         _local("TERMS", _terms()),
         _local("DEFAULT_TERMS", {name: str(getattr(Policy(), name)) for name in _terms()}),
         f"local TICKET_FUNCTION = {_quote(TICKET_FUNCTION)}",
+        f"local LONGEST_CALL = {LONGEST_CALL}",
         f"local TICKET = {{{', '.join(map(_quote, _ticket()))}}}",
         f"local VALUES = {{{', '.join(map(_quote, VALUES))}}}",
+        _local("VALUE_TYPES", VALUE_TYPES),
         f"local BATCH = {BATCH}",
         f"local WAKE_HINTS = {WAKE_HINTS}",
         f"local RESULTS_LIMIT = {RESULTS_LIMIT}",

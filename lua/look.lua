@@ -14,11 +14,13 @@ end
 
 -- What is wrong: the rule, and in words. `fix` says what puts it right: frees (a function that only removes), adds (one
 -- that needs memory), later (a note that makes a later look put it right) or lists (an entry of a listing, where no
--- version before had one: no matter for the history). Without any, nobody can.
+-- version before had one: no matter for the history). Without any, nobody can. `whose` is "-" where many tasks
+-- tell the same.
 local function tell(look, rule, text, fix)
   fix = fix or {}
   look.found[#look.found + 1] = {
     rule = rule, text = text, frees = fix.frees, adds = fix.adds, later = fix.later, lists = fix.lists,
+    whose = fix.whose or look.id,
   }
 end
 
@@ -26,11 +28,18 @@ local function tell_damage(look, name, expected, fix)
   tell(look, "c", damaged(name, expected, redis.call("TYPE", name).ok).err, fix)
 end
 
--- Tells of an index that is none; `remedy` puts the task into the one that is made anew, where it belongs there.
+-- Tells of an index that is none; `remedy` puts the task into the one that is made anew, where it belongs there. Each
+-- task that it concerns tells the same.
 local function tell_no_index(look, name, kind, remedy)
   remedy = remedy or {}
+  remedy.whose = "-"
   remedy.frees = function() make_room(name, kind) end
   tell_damage(look, name, kind, remedy)
+end
+
+-- Whether it is only that a version before had no such listing.
+local function is_of_listing(finding)
+  return finding.lists and not finding.frees
 end
 
 -- Puts right what can be, removals first, and records it. Returns how many findings it dealt with.

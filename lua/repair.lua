@@ -29,7 +29,7 @@ end
 
 local function outcome_of(finding)
   if finding.later then return "later" end
-  if finding.lists then return mends and "listed" or "unlisted" end
+  if is_of_listing(finding) then return mends and "listed" or "unlisted" end
   if finding.frees or finding.adds then return mends and "repaired" or "repairable" end
   return "kept"
 end
@@ -46,7 +46,7 @@ local function look_at(task)
     entries_left = entries_left - task.entries
     replay(task, function(rule, text) tell(look, rule, text) end)
   end
-  for _, finding in ipairs(look.found) do report(task.id, finding.rule, finding.text, outcome_of(finding)) end
+  for _, finding in ipairs(look.found) do report(finding.whose, finding.rule, finding.text, outcome_of(finding)) end
   if mends and mend(look, actor) > 0 then answer[2] = answer[2] + 1 end
 end
 

@@ -71,7 +71,7 @@ end
 
 -- Whether rq's record of a job has no call: a stock worker that beats on makes one, whether its ticket is gone or not.
 local function has_no_call(id)
-  return redis.pcall("HGET", key.rq_job .. id, "data") == false
+  return redis.pcall("HEXISTS", key.rq_job .. id, "data") == 0
 end
 
 -- A ticket of a task that is gone. A plain rq job has no task, and a record that is not our ticket's.

@@ -127,7 +127,9 @@ end
 
 -- Whether what rq keeps of a job is a ticket of ours, of whatever version: else it is a plain job of rq's.
 local function is_ticket(id)
-  local call = redis.pcall("HGET", key.rq_job .. id, "data")
+  local length = redis.pcall("HSTRLEN", key.rq_job .. id, "data")
+  if type(length) == "table" or length > LONGEST_CALL then return false end
+  local call = redis.call("HGET", key.rq_job .. id, "data")
   return type(call) == "string" and string.find(call, TICKET_FUNCTION, 1, true) ~= nil
 end
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from audit import audit
+from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.messages import Claim, Claimed, NothingToClaim, PlainJob
 from ghostless.lua.loader import WAKE_HINTS
 from ghostless.statemachine import STORED, Event, State
@@ -90,6 +91,20 @@ def test_one_claim_passes_over_a_bounded_number_of_tickets(redis: Redis) -> None
     redis.lpush(stage.keys.rq_queue(QUEUE), *(f"gone{number}" for number in range(75)))
     assert ["more", ID] == take(stage, QUEUE, number=2)
     assert [] == audit(redis, stage.keys, [ID])
+
+
+def test_the_data_of_plain_jobs_is_not_read(redis: Redis) -> None:
+    """It may be megabytes: neither who passes over such jobs asks for it, nor the doctor."""
+    stage = scene(redis)
+    for number in range(20):
+        redis.hset(stage.keys.rq_job(f"plain{number}"), mapping={"origin": QUEUE, "data": "x" * 10_000})
+        redis.rpush(stage.keys.rq_queue(QUEUE), f"plain{number}")
+    redis.config_resetstat()
+    sent = redis.info("stats")["total_net_output_bytes"]
+    assert NothingToClaim("empty") == stage.store.claim(replace(Claim.new("w", [QUEUE], [TYPE]), tasks_only=True))
+    assert redis.info("commandstats")["cmdstat_hget"]["calls"] < 10
+    assert [] == list(Doctor(stage.store).audit())
+    assert redis.info("stats")["total_net_output_bytes"] - sent < 100_000
 
 
 def test_a_plain_job_is_handed_out_as_rq_does(redis: Redis) -> None:

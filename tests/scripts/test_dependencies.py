@@ -493,9 +493,10 @@ def test_a_damaged_index_of_dependents_keeps_nobody_waiting(backend: Redis) -> N
     swept = stage.store.settle()
     assert stage.keys.dependents(ID) in swept.problems[0]
     assert not backend.exists(stage.keys.settling)
-    assert stage.keys.dependents(ID) in stage.store.recheck("watchdog").problems[0]
-    backend.delete(stage.keys.dependents(ID))
-    assert 1 == stage.store.recheck("watchdog").moved
+    swept = stage.store.recheck("watchdog")
+    assert 1 == swept.moved
+    assert stage.keys.dependents(ID) in swept.problems[0]
+    assert "x" == backend.get(stage.keys.set_aside(stage.keys.dependents(ID)))
     assert State.PENDING == state_of(stage, "t2")
 
 

@@ -9,6 +9,7 @@ from ghostless.jobs.doctor import Doctor
 from ghostless.jobs.errors import CorruptRecord
 from ghostless.jobs.keys import Keys
 from ghostless.jobs.messages import Answer, Finished
+from ghostless.jobs.rq_keys import QUEUES
 from ghostless.jobs.watchdog import Watchdog
 from ghostless.statemachine import Event, Reason, State
 from redis import Redis
@@ -25,6 +26,7 @@ from scripts.seeding import (
     finish,
     put,
     scene,
+    step,
     submission,
     wish,
 )
@@ -157,3 +159,84 @@ def test_each_ends_for_itself_beside_an_index_that_is_none(redis: Redis) -> None
     assert isinstance(refused, CorruptRecord)
     assert (Answer("moved", "t2", "SUCCESS", 1, answer.entry), None) == (answer, reply)  # type: ignore[union-attr]
     assert "t3" == claimed(stage.store, wish("w1", "09")).held.task_id
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["with one that waits", "with none"])
+def test_an_index_of_dependents_that_is_none(redis: Redis, waits: bool) -> None:
+    """The audit makes it anew and repairs once, not with each round; the end of the task finds who waits."""
+    stage = scene(redis)
+    stage.store.submit(submission())
+    if waits:
+        _add_dependent(stage)
+    spoil(redis, stage.keys.dependents(ID))
+    for _ in range(3):
+        redis.delete(stage.keys.patrol)
+        step(stage, "patrol")
+    assert ["t2"] * waits == redis.zrange(stage.keys.dependents(ID), 0, -1)
+    assert "2" == redis.hget(stage.keys.task("t2" if waits else ID), "entries")
+    held = claimed(stage.store, wish("w1", "01")).held
+    stage.store.finish(held, ending(Event.COMPLETE), "worker:w1")
+    assert [] == audit(redis, stage.keys, [ID, "t2"] if waits else [ID])
+
+
+def test_who_cannot_enter_its_queue_is_not_repaired_with_each_look(redis: Redis) -> None:
+    """What it waited for ended untold, and the list of its queue is none: it stays, and its history does not grow."""
+    stage = scene(redis)
+    put(stage, State.PROCESSING)
+    _add_dependent(stage)
+    redis.hdel(stage.keys.task(ID), "dependents")
+    redis.delete(stage.keys.dependents(ID))
+    _complete(stage)
+    spoil(redis, stage.keys.rq_queue(QUEUE))
+    before = redis.hget(stage.keys.task("t2"), "entries")
+    for _ in range(3):
+        redis.delete(stage.keys.patrol)
+        assert stage.keys.rq_queue(QUEUE) in str(step(stage, "patrol").problems)
+    assert before == redis.hget(stage.keys.task("t2"), "entries")
+    redis.delete(stage.keys.rq_queue(QUEUE), stage.keys.patrol)
+    step(stage, "patrol")
+    assert State.PENDING == redis.hget(stage.keys.task("t2"), "state")
+
+
+def test_a_value_that_is_none_is_told(redis: Redis) -> None:
+    """The doctor and the audit name the params that no attempt can read; nobody can put them right."""
+    stage = scene(redis)
+    stage.store.submit(submission())
+    redis.delete(stage.keys.params(ID))
+    redis.hset(stage.keys.params(ID), "no", "text")
+    (problem,) = Doctor(stage.store, BY_PERSON).audit()
+    assert ("c", ID, "kept") == (problem.rule, problem.task_id, problem.outcome)
+    assert f"{stage.keys.params(ID)}: expected string, got hash" in problem.what
+    redis.delete(stage.keys.patrol)
+    assert stage.keys.params(ID) in str(step(stage, "patrol").problems)
+
+
+def test_the_doctor_tells_once_of_an_index(redis: Redis) -> None:
+    """However many tasks were to stand in it, or must not."""
+    stage = scene(redis)
+    stage.store.submit_many([submission(f"t{number}") for number in range(10)])
+    for name in (stage.keys.state(State.FAILED), stage.keys.listed_places, stage.keys.state(State.PENDING)):
+        spoil(redis, name)
+        told = [problem for problem in Doctor(stage.store).audit() if name in problem.what]
+        assert {"-"} == {problem.task_id for problem in told}
+        list(Doctor(stage.store, BY_PERSON).audit())
+
+
+def test_the_watchdog_tells_of_the_names_of_listings(redis: Redis) -> None:
+    """Also while nobody knows yet whether each task has its entry in the listings."""
+    stage = scene(redis)
+    stage.store.submit(submission())
+    spoil(redis, stage.keys.listed_places)
+    assert stage.keys.listed_places in str(step(stage, "patrol").problems)
+    assert {PLACE} == redis.smembers(stage.keys.listed_places)
+
+
+def test_the_doctor_tells_of_rqs_names_of_queues(redis: Redis) -> None:
+    """While they are none every submit is refused, and nobody but a person can say what they are."""
+    stage = scene(redis)
+    spoil(redis, QUEUES)
+    with pytest.raises(CorruptRecord, match=QUEUES):
+        stage.store.submit(submission())
+    (problem,) = Doctor(stage.store, BY_PERSON).audit()
+    assert ("c", "kept") == (problem.rule, problem.outcome)
+    assert QUEUES in problem.what

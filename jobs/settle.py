@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ..statemachine import Event, Reason
-from .errors import GhostlessError
+from .errors import CorruptRecord, GhostlessError
 from .messages import Answer, Claim, Claimed, ClaimReply, Ending, Finished
 from .names import MESSAGE_LIMIT
 from .pauses import Pauses
@@ -91,12 +91,17 @@ def _is_settled(
         log_ending(claimed, finished.ending, answer)
         return True
     log.error("the end of task %s cannot be written: %s; `ghostless doctor --repair` may mend it", task_id, answer)
-    if store.keys.task(task_id) in str(answer):  # nobody can tell what the task is: that is for a person
+    if _is_of(store.keys.task(task_id), answer):  # nobody can tell what the task is: that is for a person
         log_ending(claimed, finished.ending, None)
         return True
     note(task_id, str(answer))
     _renew(store, claimed)
     return False
+
+
+def _is_of(name: str, error: GhostlessError) -> bool:
+    """Tell whether an error is about this key, and not about one whose name only begins like it, or holds it."""
+    return isinstance(error, CorruptRecord) and error.detail.startswith((f"{name}:", f"{name} "))
 
 
 def _renew(store: Store, claimed: Claimed) -> None:

@@ -281,7 +281,9 @@ class Store:
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             pipeline.hset(self.keys.queues, queue, "running")
             pipeline.rpush(self.keys.wake(queue), "")
-            pipeline.execute()
+            resumed, _ = pipeline.execute(raise_on_error=False)  # a hint that cannot be left costs a poll
+            if isinstance(resumed, Exception):
+                raise resumed
 
     # The watchdog's steps
 

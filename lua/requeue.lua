@@ -56,6 +56,13 @@ local function correct_parked_types()
   end
 end
 
+-- Beside something else than its owner's index the first of the queue would not start, and hold up all behind it.
+local function free_head()
+  local first = redis.call("LINDEX", list, 0)
+  local owner = first and redis.pcall("HGET", key.task .. first, "owner")
+  return type(owner) == "string" and make_room(key.owned .. owner, "zset") or nil
+end
+
 local problem = check_type(key.history, "stream") or check_type(list, "list") or check_type(in_hand_over, "list")
   or check_type(key.queues, "hash") or check_type(key.rq_queues, "set")
 if problem then return problem end
@@ -63,6 +70,7 @@ local now, moved, problems = clock(), 0, problems_of_quarantine()
 local was_none = make_room(pending, "zset")
 if was_none then return {0, 0, was_none} end -- its tasks come back with the audit
 problems[#problems + 1] = make_room(parked, "set")
+problems[#problems + 1] = free_head()
 local damage = check_type(key.types, "hash")
 if damage then problems[#problems + 1] = damage.err elseif corrects_parking then correct_parked_types() end
 if redis.call("LLEN", list) > window then limit = math.min(limit, SEARCHED) end

@@ -11,7 +11,9 @@ from ghostless.jobs.cli import main
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import TaskNotFound
 from ghostless.jobs.settings import Settings
+from ghostless.statemachine import STORED, State
 from redis import Redis
+from scripts.seeding import ID, put, scene
 from web_tools import Hand, publish
 
 from .explain_cases import CASES, Case
@@ -44,9 +46,23 @@ def test_a_case_is_told_alike_everywhere(world: World, web: FlaskClient, setting
         for evidence in case.evidence:
             assert any(fnmatchcase(line, evidence) for line in answer["evidence"]), (evidence, answer["evidence"])
         assert (case.when(world, task_id), case.actions) == (answer["next_at"], tuple(answer["actions"]))
-        assert (told["state"], told["since"]) == (answer["state"], answer["since"])
+        task = world.client.get(task_id)
+        assert (task.state, task.entered_at) == (answer["state"], answer["since"])
     shown = " ".join(run(settings, "explain", task_id).stdout.split())
     assert_like(shown, f"*{case.why}*{case.next}*", task_id)
+
+
+@pytest.mark.parametrize("state", STORED)
+def test_since_is_when_the_task_entered_its_state(
+    world: World, web: FlaskClient, settings: Settings, state: State
+) -> None:
+    """In each state there is, and through each door: not when it was submitted or started, nor what time it is."""
+    put(scene(world.redis), state)
+    since = world.client.get(ID).entered_at - 6_000
+    world.redis.hset(world.client.store.keys.task(ID), "entered_at", since)
+    of_line = json.loads(run(settings, "explain", ID, "--json").stdout)
+    for answer in (world.client.explain(ID).to_dict(), web.get(f"/api/tasks/{ID}/explain").json, of_line):
+        assert (state, since) == (answer["state"], answer["since"])
 
 
 def assert_like(sentence: str, pattern: str, task_id: str) -> None:

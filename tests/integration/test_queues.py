@@ -2,7 +2,7 @@
 
 import pytest
 from ghostless.jobs.client import Client
-from ghostless.jobs.errors import QueueNotFound
+from ghostless.jobs.errors import CorruptRecord, QueueNotFound
 from redis import Redis
 
 
@@ -22,3 +22,19 @@ def test_queues_that_anything_names_are_known(client: Client, redis: Redis) -> N
     assert client.queues()["gpu"] == "paused"
     client.resume_queue("gpu")
     assert client.queues()["gpu"] == "running"
+
+
+def test_a_hint_that_cannot_be_left_keeps_no_queue_paused(client: Client, redis: Redis) -> None:
+    """The queue is resumed, and nothing is raised: a worker finds its tasks with its next poll."""
+    client.store.pause_queue("gpu")
+    redis.set(client.store.keys.wake("gpu"), "poison")
+    client.resume_queue("gpu")
+    assert client.queues()["gpu"] == "running"
+
+
+def test_a_queue_that_cannot_be_resumed_is_told(client: Client, redis: Redis) -> None:
+    """What stands where the states of the queues should be is an error, and it stays."""
+    redis.set(client.store.keys.queues, "poison")
+    with pytest.raises(CorruptRecord):
+        client.store.resume_queue("gpu")
+    assert redis.get(client.store.keys.queues) == "poison"

@@ -15,6 +15,7 @@ from ghostless.statemachine import Event, Reason, State
 from redis import Redis
 from scripts.seeding import (
     BY_PERSON,
+    BY_WATCHDOG,
     ID,
     OTHER_TYPE,
     OWNER,
@@ -98,6 +99,21 @@ def test_an_end_waits_for_one_round_at_most(redis: Redis, case: str, is_full: bo
     assert redis.ttl(stage.keys.set_aside(name)) > 0
     Watchdog(stage.store).sweep_all()
     assert [] == audit(redis, stage.keys, [ID])
+
+
+def test_a_start_beside_an_owners_index_that_is_none_holds_up_its_queue_for_a_sweep(redis: Redis) -> None:
+    """The duty that looks after the queue makes room for the index; the audit, which takes a round, is not needed."""
+    stage = scene(redis)
+    stage.store.submit_many([submission(), submission("t2", owner="")])
+    spoil(redis, stage.keys.owned(OWNER))
+    with pytest.raises(CorruptRecord, match="expected zset, got string"):
+        claimed(stage.store)
+    (problem,) = stage.store.requeue(BY_WATCHDOG, QUEUE).problems
+    assert stage.keys.owned(OWNER) in problem
+    assert "no index" == redis.get(stage.keys.set_aside(stage.keys.owned(OWNER)))
+    assert ID == claimed(stage.store).held.task_id
+    assert () == stage.store.requeue(BY_WATCHDOG, QUEUE).problems
+    assert [] == audit(redis, stage.keys, [ID, "t2"])
 
 
 def test_a_hint_for_workers_that_is_none_holds_up_nobody(redis: Redis) -> None:

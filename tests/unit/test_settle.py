@@ -140,11 +140,24 @@ def test_an_end_that_is_kept_is_not_judged_by_its_timeout(store: LossyStore) -> 
     assert [(HELD, pytest.approx(70_000, abs=1_000))] == store.of("heartbeat")
 
 
-def test_nobody_waits_for_a_record_that_cannot_be_read(store: LossyStore) -> None:
+@pytest.mark.parametrize("damage", [" field losses: expected a whole number, got x", ": expected hash, got string"])
+def test_nobody_waits_for_a_record_that_cannot_be_read(store: LossyStore, damage: str) -> None:
     """That is for a person; the worker takes the next task."""
-    store.ready["finish_each"] = [([CorruptRecord("ghostless:task:t1 field losses: expected a whole number")], None)]
+    store.ready["finish_each"] = [([CorruptRecord(f"ghostless:task:t1{damage}")], None)]
     assert tell(cast(Any, store), [(CLAIMED, DONE)], "worker:w", give_up=lambda: False) is None
     assert [] == store.of("heartbeat")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["ghostless:task:t10 field losses: expected a whole number, got x", "ghostless:retention: got ghostless:task:t1:"],
+)
+def test_the_end_is_kept_beside_the_damage_of_another_key(store: LossyStore, damage: str) -> None:
+    """Also of one whose name begins like that of the task's record, or whose error holds it."""
+    store.ready["finish_each"] = [([CorruptRecord(damage)], None), ([Answer("moved", "t1", "SUCCESS", 1)], None)]
+    tell(cast(Any, store), [(CLAIMED, DONE)], "worker:w", give_up=lambda: False)
+    assert 2 == len(store.of("finish_each"))
+    assert 1 == len(store.of("heartbeat"))
 
 
 def test_an_ending_that_comes_too_late_is_sent_once(store: LossyStore, reporter: Reporter) -> None:

@@ -1,10 +1,11 @@
 """Whether the other end of a connection is still there; by itself TCP takes a quarter of an hour to tell."""
 
+import errno
 import logging
 import socket
 import struct
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 STUCK = 120.0
@@ -19,7 +20,25 @@ _ESTABLISHED = 1
 _TCP_INFO = struct.Struct("=2xB53xI")
 """The start of Linux' `struct tcp_info`: how often a segment was repeated, and how many ms ago the last answer came."""
 
+_CUT_OFF = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
+"""How the system says that it gave up a connection on which nothing could be sent."""
+
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def cut_off_as_left() -> Generator[None]:
+    """Let a client that the system cut off while it was sent something count as one that left.
+
+    gunicorn takes it for a fault of the server, and logs a traceback.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _CUT_OFF:
+            raise
+        log.info("a client was cut off, as nothing could be sent to it: %s", error.strerror)
+        raise ConnectionResetError(errno.ECONNRESET, error.strerror) from error
 
 
 class Peer:

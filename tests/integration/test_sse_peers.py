@@ -1,6 +1,7 @@
 """Clients that are slow, stopped or dead, at a real server: nobody else notices, and nothing piles up for them."""
 
 import ctypes
+import errno
 import os
 import signal
 import socket
@@ -23,7 +24,7 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.web import sse
-from ghostless.web.peers import STUCK, Peer
+from ghostless.web.peers import STUCK, Peer, cut_off_as_left
 from ghostless.web.rooms import PENDING_LIMIT
 from helpers import die_with_the_tests
 from redis import Redis
@@ -236,6 +237,37 @@ def test_a_dead_client_is_gone_within_two_signs_of_life(
         for _ in range(3):
             sign_of_life(alive)
         assert [False, False, False, True] == [is_held(process, stream) for stream in (*dead, alive)]
+
+
+@pytest.mark.parametrize("threads", [0, 10], ids=["gevent", "gthread"])
+def test_who_takes_nothing_is_cut_off_and_the_log_says_so_in_one_line(
+    client: Client, store: Store, tmp_path: Path, threads: int
+) -> None:
+    """After two minutes the system ends the connection, and a write fails: that is no fault of the server."""
+    log, clocks = tmp_path / "log", {"peers.STUCK": 1.0, "sse.HEARTBEAT": HEARTBEAT}
+    told = "import logging; logging.basicConfig(level=logging.INFO)\n"
+    with gunicorn(client.settings.redis_url, constants=clocks, threads=threads, log=log, first=told) as web:
+        task_id = submitted(client)
+        claimed = Hand(store).start()
+        with opened(f"{web.url}/api/tasks/{task_id}/events", segment=SEGMENT) as stream:
+            for number in range(FLOOD):
+                store.stage(claimed.held, "worker:hand", f"{number} " + "x" * 1900)
+            until(lambda: not is_held(worker_of(web), stream))
+            until(lambda: "cut off" in log.read_text())
+    lines = [line for line in log.read_text().splitlines() if "ghostless.web" in line and "WARNING" not in line]
+    assert ["a client was cut off, as nothing could be sent to it: Connection timed out"] == [
+        line.partition("peers:")[2] for line in lines
+    ]
+    assert "Traceback" not in log.read_text()
+
+
+def test_only_who_was_cut_off_counts_as_one_that_left() -> None:
+    """A client's system may be silent, or its network gone; any other error is told as it is."""
+    for number in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH):
+        with pytest.raises(ConnectionResetError), cut_off_as_left():
+            raise OSError(number, os.strerror(number))
+    with pytest.raises(OSError, match="No space"), cut_off_as_left():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_where_nothing_can_be_known_a_client_counts_as_there() -> None:

@@ -50,14 +50,14 @@ class Peer:
             with suppress(OSError):  # no TCP: a Unix socket behind a proxy
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(STUCK * 1000))
 
-    def hang_up_if_gone(self, seconds: float) -> bool:
+    def hang_up_if_gone(self, seconds: float) -> None:
         """End the connection when something is sent in vain again and again, and nothing at all came back for so long.
 
-        A client that is only slow, or stopped, is not gone: its system still answers. Returns whether it was gone. Any
-        thread may ask; one that waits for the client to take what it sends finds the connection broken.
+        A client that is only slow, or stopped, is not gone: its system still answers. Any thread may ask; one that
+        waits for the client to take what it sends finds the connection broken.
         """
         if self._socket is None or not hasattr(socket, "TCP_INFO"):
-            return False
+            return
         with suppress(OSError):
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
             repeated, silent_ms = _TCP_INFO.unpack(info)
@@ -65,8 +65,6 @@ class Peer:
                 # Else the server would wait some seconds for a further request, or for what was sent to arrive.
                 self._shut_down(self._socket)
                 log.info("a client no longer answers")
-                return True
-        return False
 
     @staticmethod
     def _shut_down(connection: socket.socket) -> None:

@@ -31,6 +31,7 @@ from redis import Redis
 from web_tools import PATIENCE as WEB_PATIENCE
 from web_tools import EventStream, Hand, Served, gunicorn, in_process, opened, publish, repeating, submitted, until
 
+from .server_kinds import FLOOD, SEGMENT
 from .test_owners_view import sign_of_life
 
 HEARTBEAT = 1.0
@@ -44,12 +45,6 @@ OF_EACH = 700
 
 AHEAD = 500
 """Moves by which a client may be behind before the next one is made."""
-
-SEGMENT, FLOOD = 536, 200
-"""Bytes of a segment, and moves of 2 KB that are more than the system buffers for who takes such segments.
-
-With segments as large as this machine sends to itself it takes 4 MB, and has told of a dead client before these came.
-"""
 
 KEPT = 1 / 3
 """What the server may keep of each byte that comes for a client that stands still: next to nothing, and noise."""

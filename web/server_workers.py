@@ -62,7 +62,7 @@ class ThreadedWorker(ProblemErrors, ThreadWorker):
     def set_accept_enabled(self, enabled: bool | None) -> None:
         """Accept connections, or none; who stops closes the door too: else clients wait before it for nobody."""
         super().set_accept_enabled(enabled)
-        if not self.alive:
+        if not (enabled or self.alive):  # a signal may come while it is about to accept: then it is asked once more
             for listener in self.sockets:
                 listener.close()
 

@@ -66,6 +66,11 @@ class ThreadedWorker(ProblemErrors, ThreadWorker):
             for listener in self.sockets:
                 listener.close()
 
+    def is_parent_alive(self) -> bool:
+        """Tell whether the master lives; without one it stops as if it was told to, or its streams would go on."""
+        self.alive = self.alive and super().is_parent_alive()
+        return self.alive
+
     def handle(self, conn: Any) -> Any:
         """Serve one request, or find that there is none yet; in a thread of the pool."""
         self._arriving[conn] = time.monotonic() + HEADERS_TIME

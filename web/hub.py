@@ -249,7 +249,7 @@ class Hub:
         return thread
 
     def _keep_time(self) -> None:
-        """Wake who waited for long enough, and have a look taken at what holds up those who do not come back."""
+        """Wake who waited for long enough, and have a look taken at whether the clients are still there."""
         while self.paused(TICK):
             self.beat("clock")
             now = time.monotonic()
@@ -257,8 +257,8 @@ class Hub:
                 for subscription in self._all():
                     if subscription.wakes_at <= now:
                         subscription.call()
-                    if subscription.late_at <= now:
-                        subscription.be_late(now)
+                    if subscription.look_at <= now:
+                        subscription.look(now)
 
     # For the feeds
 

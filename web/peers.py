@@ -1,10 +1,11 @@
 """Whether the other end of a connection is still there; by itself TCP takes a quarter of an hour to tell."""
 
+import errno
 import logging
 import socket
 import struct
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 STUCK = 120.0
@@ -19,7 +20,25 @@ _ESTABLISHED = 1
 _TCP_INFO = struct.Struct("=2xB53xI")
 """The start of Linux' `struct tcp_info`: how often a segment was repeated, and how many ms ago the last answer came."""
 
+_CUT_OFF = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
+"""How the system says that it gave up a connection on which nothing could be sent."""
+
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def cut_off_as_left() -> Generator[None]:
+    """Let a client that the system cut off while it was sent something count as one that left.
+
+    gunicorn takes it for a fault of the server, and logs a traceback.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _CUT_OFF:
+            raise
+        log.info("a client was cut off, as nothing could be sent to it: %s", error.strerror)
+        raise ConnectionResetError(errno.ECONNRESET, error.strerror) from error
 
 
 class Peer:
@@ -31,14 +50,14 @@ class Peer:
             with suppress(OSError):  # no TCP: a Unix socket behind a proxy
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(STUCK * 1000))
 
-    def hang_up_if_gone(self, seconds: float) -> bool:
+    def hang_up_if_gone(self, seconds: float) -> None:
         """End the connection when something is sent in vain again and again, and nothing at all came back for so long.
 
-        A client that is only slow, or stopped, is not gone: its system still answers. Returns whether it was gone. Any
-        thread may ask; one that waits for the client to take what it sends finds the connection broken.
+        A client that is only slow, or stopped, is not gone: its system still answers. Any thread may ask; one that
+        waits for the client to take what it sends finds the connection broken.
         """
         if self._socket is None or not hasattr(socket, "TCP_INFO"):
-            return False
+            return
         with suppress(OSError):
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
             repeated, silent_ms = _TCP_INFO.unpack(info)
@@ -46,8 +65,6 @@ class Peer:
                 # Else the server would wait some seconds for a further request, or for what was sent to arrive.
                 self._shut_down(self._socket)
                 log.info("a client no longer answers")
-                return True
-        return False
 
     @staticmethod
     def _shut_down(connection: socket.socket) -> None:

@@ -128,13 +128,13 @@ class Subscription:
     """
 
     __slots__ = (
-        "_if_late",
+        "_interval",
         "_lines",
-        "_patience",
+        "_look",
         "_progress",
         "_reset",
         "closed",
-        "late_at",
+        "look_at",
         "number",
         "room",
         "signal",
@@ -144,8 +144,8 @@ class Subscription:
     def __init__(self, room: Room, number: int) -> None:
         self.room, self.number = room, number
         self.closed = False
-        self.wakes_at = self.late_at = self._patience = math.inf
-        self._if_late: Callable[[], object] = lambda: None
+        self.wakes_at = self.look_at = self._interval = math.inf
+        self._look: Callable[[], object] = lambda: None
         self.signal = threading.Event()
         self._reset: Reset | None = None
         self._progress: dict[str, Live] = {}
@@ -162,18 +162,18 @@ class Subscription:
             self.wakes_at = time.monotonic() + seconds
             self.signal.wait()  # without a time-out: a timer for each client costs more than what it waits for
 
-    def expect(self, seconds: float, if_late: Callable[[], object]) -> None:
-        """Have the hub's clock call this unless there is a further `expect` within the time, and again each such time.
+    def look_after(self, seconds: float, look: Callable[[], object]) -> None:
+        """Have the hub's clock call this after each such time: whoever takes from here may be held up by his client.
 
         The hub waits for it, so it must be quick.
         """
-        self._patience, self._if_late = seconds, if_late
-        self.late_at = time.monotonic() + seconds
+        self._interval, self._look = seconds, look
+        self.look_at = time.monotonic() + seconds
 
-    def be_late(self, now: float) -> None:
-        """Note that whoever takes from it did not come back in time: it is held up, perhaps for good."""
-        self.late_at = now + self._patience
-        self._if_late()
+    def look(self, now: float) -> None:
+        """Take a look at the client."""
+        self.look_at = now + self._interval
+        self._look()
 
     def tell(self, live: Live) -> None:
         """Keep a log line, or a task's newest progress instead of its older one."""

@@ -13,6 +13,7 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from .limits import Limits
 from .patience import timed_body
+from .peers import cut_off_as_left
 from .raw_errors import ProblemErrors
 
 HEADERS_TIME = 10.0
@@ -44,7 +45,7 @@ class StreamWorker(ProblemErrors, GeventWorker):
         """Serve one request."""
         if self._open > Limits.of_connections(self.worker_connections).subscribers:
             req.force_close()  # the places beyond the streams are for those who ask now
-        with timed_body(req):
+        with timed_body(req), cut_off_as_left():
             answer = super().handle_request(listener_name, req, sock, addr)
         if not self.alive:
             raise StopIteration  # how gunicorn closes a connection
@@ -61,9 +62,14 @@ class ThreadedWorker(ProblemErrors, ThreadWorker):
     def set_accept_enabled(self, enabled: bool | None) -> None:
         """Accept connections, or none; who stops closes the door too: else clients wait before it for nobody."""
         super().set_accept_enabled(enabled)
-        if not self.alive:
+        if not (enabled or self.alive):  # a signal may come while it is about to accept: then it is asked once more
             for listener in self.sockets:
                 listener.close()
+
+    def is_parent_alive(self) -> bool:
+        """Tell whether the master lives; without one it stops as if it was told to, or its streams would go on."""
+        self.alive = self.alive and super().is_parent_alive()
+        return self.alive
 
     def handle(self, conn: Any) -> Any:
         """Serve one request, or find that there is none yet; in a thread of the pool."""
@@ -79,7 +85,7 @@ class ThreadedWorker(ProblemErrors, ThreadWorker):
     def handle_request(self, req: Any, conn: Any) -> Any:
         """Serve one request."""
         self._arriving.pop(conn, None)
-        with timed_body(req):
+        with timed_body(req), cut_off_as_left():
             return super().handle_request(req, conn)
 
     def murder_pending(self) -> None:

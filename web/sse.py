@@ -47,9 +47,9 @@ class Terms:
     peer: Peer = field(default_factory=lambda: Peer({}))
     places: Places = field(default_factory=Places)
 
-    def hang_up_if_gone(self) -> bool:
-        """Close the connection when the client no longer answers; tell whether that was so."""
-        return self.peer.hang_up_if_gone(HEARTBEAT / 2)
+    def hang_up_if_gone(self) -> None:
+        """Close the connection when the client no longer answers, so that the next write fails, or this one."""
+        self.peer.hang_up_if_gone(HEARTBEAT / 2)
 
 
 class Stream:
@@ -120,8 +120,9 @@ class Stream:
     # What it sends
 
     def __iter__(self) -> Iterator[bytes]:
+        self._inbox.look_after(HEARTBEAT, self._terms.hang_up_if_gone)
         yield self._first_block()
-        beat_at = self._next_beat()
+        beat_at = time.monotonic() + HEARTBEAT
         while True:
             if self._behind:
                 yield from self._catch_up()
@@ -135,17 +136,10 @@ class Stream:
                 yield chunk + retry()
                 return
             if time.monotonic() >= beat_at:
-                if self._terms.hang_up_if_gone():
-                    return
                 chunk += bookmark(self._place)
-                beat_at = self._next_beat()
+                beat_at = time.monotonic() + HEARTBEAT
             if chunk:
                 yield chunk
-
-    def _next_beat(self) -> float:
-        """Return when the next sign of life is due; the hub looks after the client if a write lasts for longer."""
-        self._inbox.expect(HEARTBEAT, self._terms.hang_up_if_gone)
-        return time.monotonic() + HEARTBEAT
 
     def _first_block(self) -> bytes:
         if self._reset is None:

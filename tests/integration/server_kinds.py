@@ -27,6 +27,12 @@ RING = 32
 DRAIN = 1.6
 """Seconds in which all streams end when a server stops."""
 
+SEGMENT, FLOOD = 536, 200
+"""Bytes of a segment, and moves of 2 KB that are more than the system buffers for who takes such segments.
+
+With segments as large as this machine sends to itself it takes 4 MB, and has told of a dead client before these came.
+"""
+
 
 class Shares(NamedTuple):
     """How many streams a server takes: in all, of one address, and of one token."""

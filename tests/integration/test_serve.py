@@ -99,21 +99,6 @@ def test_progress_arrives(web: Served, client: Client, store: Store) -> None:
             assert 0.25 == stream.take("progress")[0].data["progress"]
 
 
-def test_a_client_that_does_not_read_loses_nothing(web: Served, client: Client, store: Store) -> None:
-    """More moves than its queue and all buffers hold wait for it in Redis; when it reads, all of them come."""
-    hand = Hand(store)
-    with opened(f"{web.url}/api/events?owner=ann") as stream:
-        made = [submitted(client, owner="ann") for _ in range(4)]
-        held = [hand.start().held for _ in made]
-        for number in range(900):
-            for one in held:
-                store.stage(one, "worker:hand", f"{number} " + "x" * 1900)
-        expected = [entry_id for entry_id, fields in store.redis.xrange(store.keys.history) if fields["owner"] == "ann"]
-        told = stream.take("task", len(expected))
-    assert 4 * 902 == len(expected)
-    assert expected == [message.id.partition(".")[2] for message in told]
-
-
 def test_plain_requests_are_served_beside_many_streams(web: Served, client: Client, redis: Redis) -> None:
     """Two hundred streams and fifty long polls are open, Redis sees few connections, and a request is answered."""
     task_id = submitted(client)

@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 import requests
 from ghostless.jobs.client import Client
@@ -22,17 +24,17 @@ from ghostless.jobs.store import Store
 from ghostless.web import limits
 from helpers import free_port
 from redis import Redis
-from web_tools import EventStream, Hand, Message, gunicorn, opened, publish, submitted, until
+from web_tools import PATIENCE, EventStream, Hand, Message, gunicorn, opened, publish, submitted, until
 
 CLIENTS, TASKS, DRAIN = 200, 10, 4.0
 
 TELLING = """
-import sys, time
+import os, time
 from ghostless.web.hub import Hub
 leave = Hub.leave_place
 def leave_and_tell(hub):
     leave(hub)
-    print("a stream ended at", time.monotonic(), file=sys.stderr, flush=True)
+    os.write(2, f"a stream ended at {time.monotonic()}\\n".encode())  # whole, whoever else writes at the same time
 Hub.leave_place = leave_and_tell
 """
 """Lets a server say when each of its streams ended."""
@@ -183,3 +185,19 @@ def test_a_second_sigterm_means_now(client: Client, settings: Settings) -> None:
                 assert stream.retry
         os.waitpid(web.pid, 0)
         assert time.monotonic() - started < 8  # the drain would take 12
+
+
+@pytest.mark.parametrize("threads", [0, 10], ids=["gevent", "gthread"])
+def test_without_its_master_a_worker_stops(client: Client, settings: Settings, threads: int) -> None:
+    """Killed, it tells nobody to. Else clients would wait at a port where nobody accepts, and a new server for it."""
+    with gunicorn(settings.redis_url, constants={"serve.DRAIN": 1.0}, threads=threads) as web:
+        (worker,) = psutil.Process(web.pid).children()
+        try:
+            with opened(f"{web.url}/api/tasks/{submitted(client)}/events"):
+                os.kill(web.pid, signal.SIGKILL)
+                os.waitpid(web.pid, 0)
+                until(lambda: is_refused(web.url))
+                worker.wait(PATIENCE)
+        finally:
+            with suppress(psutil.NoSuchProcess):
+                worker.kill()

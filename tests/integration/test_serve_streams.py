@@ -19,7 +19,7 @@ from ghostless.web.watch import TASKS_LIMIT
 from redis import Redis
 from web_tools import EventStream, Hand, Message, Served, opened, publish, states, submitted, until
 
-from .server_kinds import HEARTBEAT, RING, addressed, cursor_of, listeners, standing_still
+from .server_kinds import FLOOD, HEARTBEAT, RING, SEGMENT, addressed, cursor_of, listeners, standing_still
 
 FILTERS = ("owner=ann", "type=video", "queue=gpu", "")
 MINE = {"owner": "ann", "type": "video", "queue": "gpu"}
@@ -188,6 +188,21 @@ def test_an_unknown_task_is_told_before_the_stream_starts(any_server: Served, cl
     assert 0 == listeners(any_server)
 
 
+def test_a_client_that_does_not_read_loses_nothing(any_server: Served, client: Client, store: Store) -> None:
+    """More moves than memory and all buffers hold wait for it in Redis; when it reads, all of them come."""
+    hand = Hand(store)
+    with opened(f"{any_server.url}/api/events?owner=ann", segment=SEGMENT) as stream:
+        made = [submitted(client, owner="ann") for _ in range(4)]
+        held = [hand.start().held for _ in made]
+        for number in range(2 * FLOOD):
+            for one in held:
+                store.stage(one, "worker:hand", f"{number} " + "x" * 1900)
+        expected = [entry_id for entry_id, fields in store.redis.xrange(store.keys.history) if fields["owner"] == "ann"]
+        told = stream.take("task", len(expected))
+    assert 4 * (2 * FLOOD + 2) == len(expected)
+    assert expected == ids(told)
+
+
 # From where a client goes on
 
 
@@ -272,6 +287,19 @@ def test_from_each_id_of_a_stream_by_filter_the_rest_is_told(any_server: Served,
             for number, cursor in enumerate(cursors[:-1]):
                 with opened(any_server.url + by(wanted), cursor) as rest:
                     assert whole[number:] == rest.take("task", 3 - number), (way, wanted)
+
+
+def test_a_page_goes_on_from_what_it_fetched(any_server: Served, client: Client, hand: Hand) -> None:
+    """The cursor in a REST answer leads on from exactly there, for one task and for a listing."""
+    task_id = submitted(client)
+    hand.start()
+    cursor = requests.get(f"{any_server.url}/api/tasks/{task_id}", timeout=5).json()["cursor"]
+    listed = requests.get(f"{any_server.url}/api/tasks", timeout=5).json()["last_event_id"]
+    client.cancel(task_id)
+    with opened(any_server.url + of(task_id), cursor) as stream:
+        assert ["CANCELLING"] == states(stream.take("task"))
+    with opened(f"{any_server.url}/api/events?last_event_id={listed}") as stream:
+        assert ["CANCELLING"] == states(stream.take("task"))
 
 
 # Cursors that lead nowhere

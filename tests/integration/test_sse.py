@@ -199,19 +199,6 @@ def _move_about(client: Client, store: Store) -> None:
             Hand(store).run("other")
 
 
-def test_a_page_goes_on_from_what_it_fetched(served: Served, client: Client, hand: Hand) -> None:
-    """The cursor in a REST answer leads on from exactly there, for one task and for a listing."""
-    task_id = submitted(client)
-    hand.start()
-    cursor = requests.get(f"{served.url}/api/tasks/{task_id}", timeout=5).json()["cursor"]
-    listed = requests.get(f"{served.url}/api/tasks", timeout=5).json()["last_event_id"]
-    client.cancel(task_id)
-    with opened(served.url + of(task_id), cursor) as stream:
-        assert ["CANCELLING"] == states(stream.take("task"))
-    with opened(f"{served.url}/api/events?last_event_id={listed}") as stream:
-        assert ["CANCELLING"] == states(stream.take("task"))
-
-
 def test_the_header_goes_before_the_query(served: Served, client: Client, hand: Hand) -> None:
     """EventSource repeats its first address with every reconnect, and tells the newest cursor in the header."""
     task_id = submitted(client)

@@ -1,6 +1,7 @@
 """Clients that are slow, stopped or dead, at a real server: nobody else notices, and nothing piles up for them."""
 
 import ctypes
+import errno
 import os
 import signal
 import socket
@@ -23,13 +24,14 @@ from ghostless.jobs.client import Client
 from ghostless.jobs.settings import Settings
 from ghostless.jobs.store import Store
 from ghostless.web import sse
-from ghostless.web.peers import STUCK, Peer
+from ghostless.web.peers import STUCK, Peer, cut_off_as_left
 from ghostless.web.rooms import PENDING_LIMIT
 from helpers import die_with_the_tests
 from redis import Redis
 from web_tools import PATIENCE as WEB_PATIENCE
 from web_tools import EventStream, Hand, Served, gunicorn, in_process, opened, publish, repeating, submitted, until
 
+from .server_kinds import FLOOD, SEGMENT
 from .test_owners_view import sign_of_life
 
 HEARTBEAT = 1.0
@@ -43,12 +45,6 @@ OF_EACH = 700
 
 AHEAD = 500
 """Moves by which a client may be behind before the next one is made."""
-
-SEGMENT, FLOOD = 536, 200
-"""Bytes of a segment, and moves of 2 KB that are more than the system buffers for who takes such segments.
-
-With segments as large as this machine sends to itself it takes 4 MB, and has told of a dead client before these came.
-"""
 
 KEPT = 1 / 3
 """What the server may keep of each byte that comes for a client that stands still: next to nothing, and noise."""
@@ -238,9 +234,41 @@ def test_a_dead_client_is_gone_within_two_signs_of_life(
         assert [False, False, False, True] == [is_held(process, stream) for stream in (*dead, alive)]
 
 
+@pytest.mark.parametrize("threads", [0, 10], ids=["gevent", "gthread"])
+def test_who_takes_nothing_is_cut_off_and_the_log_says_so_in_one_line(
+    client: Client, store: Store, tmp_path: Path, threads: int
+) -> None:
+    """After two minutes the system ends the connection, and a write fails: that is no fault of the server."""
+    log, clocks = tmp_path / "log", {"peers.STUCK": 1.0, "sse.HEARTBEAT": HEARTBEAT}
+    told = "import logging; logging.basicConfig(level=logging.INFO)\n"
+    with gunicorn(client.settings.redis_url, constants=clocks, threads=threads, log=log, first=told) as web:
+        task_id = submitted(client)
+        claimed = Hand(store).start()
+        with opened(f"{web.url}/api/tasks/{task_id}/events", segment=SEGMENT) as stream:
+            for number in range(FLOOD):
+                store.stage(claimed.held, "worker:hand", f"{number} " + "x" * 1900)
+            until(lambda: not is_held(worker_of(web), stream))
+            until(lambda: "cut off" in log.read_text())
+    lines = [line for line in log.read_text().splitlines() if "ghostless.web" in line and "WARNING" not in line]
+    assert ["a client was cut off, as nothing could be sent to it: Connection timed out"] == [
+        line.partition("peers:")[2] for line in lines
+    ]
+    assert "Traceback" not in log.read_text()
+
+
+def test_only_who_was_cut_off_counts_as_one_that_left() -> None:
+    """A client's system may be silent, or its network gone; any other error is told as it is."""
+    for number in (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH):
+        with pytest.raises(ConnectionResetError), cut_off_as_left():
+            raise OSError(number, os.strerror(number))
+    with pytest.raises(OSError, match="No space"), cut_off_as_left():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_where_nothing_can_be_known_a_client_counts_as_there() -> None:
     """Servers that tell no connection, and connections that are no TCP."""
-    assert not Peer({}).hang_up_if_gone(0)
+    Peer({}).hang_up_if_gone(0)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert not Peer({"gunicorn.socket": ours}).hang_up_if_gone(0)
+        Peer({"gunicorn.socket": ours}).hang_up_if_gone(0)
+        assert 1 == theirs.send(b"x")

@@ -127,17 +127,23 @@ def test_a_stream_at_its_end_leaves_the_rest_to_the_next_one(hub: Hub, monkeypat
     assert re.fullmatch(rb"retry: \d+\n\n", next_block())
 
 
-def test_the_clock_asks_again_and_again_what_holds_up_who_is_late(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is asked who is in time, or of whom nothing is expected."""
-    asked: list[str] = []
-    late, in_time, _free = (hub.subscribe(Watch()) for _ in range(3))
-    late.expect(0, lambda: asked.append("late"))
-    in_time.expect(0, lambda: asked.append("too early"))
-    in_time.expect(3_600, lambda: asked.append("too early"))
+def test_the_clock_looks_after_clients(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once in each interval, whatever their streams do meanwhile; and after nobody for whom that was not asked."""
+    looks: list[float] = []
+    monkeypatch.setattr(sse, "HEARTBEAT", 0.0)
+    next_block = following(hub, Watch(), Terms(peer=SimpleNamespace(hang_up_if_gone=looks.append)))  # type: ignore[arg-type]
+    hub.subscribe(Watch())
+    assert [True] * 3 == [b": still here" in next_block() for _ in range(3)]
+    assert [] == looks
     ticks = iter((True, True, False))
     monkeypatch.setattr(hub, "paused", lambda _seconds: next(ticks))
     hub._keep_time()
-    assert ["late", "late"] == asked
+    assert [0.0, 0.0] == looks
+    monkeypatch.setattr(sse, "HEARTBEAT", 3_600.0)
+    ticks = iter((True, False))
+    following(hub, Watch(), Terms(peer=SimpleNamespace(hang_up_if_gone=looks.clear)))  # type: ignore[arg-type]
+    hub._keep_time()
+    assert 3 == len(looks)
 
 
 def test_a_burst_read_at_once_overflows_no_room(room: Room) -> None:

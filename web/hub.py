@@ -7,7 +7,7 @@ connections: one that waits for entries of the history, one that hears progress 
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from ..jobs.errors import GhostlessError
@@ -66,7 +66,7 @@ class Hub:
         self._draining = False
         self._threads: list[threading.Thread] = []
         self._beats: dict[str, float] = {}
-        self._subscribers = 0
+        self._inboxes: set[Subscription] = set()  # of all rooms
         self._rooms: dict[Watch, Room] = {}
         self._places: dict[tuple[str, str], set[Room]] = {}
         self._places_held = 0
@@ -81,8 +81,9 @@ class Hub:
         with self._lock:
             if not self.alive or self._draining:
                 raise HubClosed
-            self._subscribers += 1
-            return (self._rooms.get(watch) or self._add_room(watch)).enter()
+            inbox = (self._rooms.get(watch) or self._add_room(watch)).enter()
+            self._inboxes.add(inbox)
+            return inbox
 
     def _add_room(self, watch: Watch) -> Room:
         self._rooms[watch] = room = Room(watch)
@@ -94,7 +95,8 @@ class Hub:
         """Forget an inbox; once is enough, twice does no harm."""
         with self._lock:
             room = subscription.room
-            self._subscribers -= room.leave(subscription)
+            room.leave(subscription)
+            self._inboxes.discard(subscription)
             if not room.members and self._rooms.get(room.watch) is room:
                 self._remove_room(room)
 
@@ -157,7 +159,7 @@ class Hub:
     @property
     def subscribers(self) -> int:
         """How many inboxes there are now."""
-        return self._subscribers
+        return len(self._inboxes)
 
     @property
     def places_held(self) -> int:
@@ -185,7 +187,7 @@ class Hub:
         """
         with self._lock:
             self._draining = True
-            waiting = list(self._all())
+            waiting = list(self._inboxes)
         pause = min(DRAIN_PAUSE, DRAIN_SPREAD * seconds / max(1, len(waiting)))
         began = time.monotonic()
         for number, subscription in enumerate(waiting, 1):
@@ -254,7 +256,7 @@ class Hub:
             self.beat("clock")
             now = time.monotonic()
             with self._lock:
-                for subscription in self._all():
+                for subscription in self._inboxes:
                     if subscription.wakes_at <= now:
                         subscription.call()
                     if subscription.look_at <= now:
@@ -311,9 +313,6 @@ class Hub:
         rooms = (room for place in places_of(subject) for room in self._places.get(place, ()))
         return [room for room in rooms if room.watch.accepts(subject)]
 
-    def _all(self) -> Iterator[Subscription]:
-        return (member for room in self._rooms.values() for member in room.members)
-
     def _close_all(self) -> None:
-        for subscription in self._all():
+        for subscription in self._inboxes:
             subscription.close()

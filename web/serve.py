@@ -35,7 +35,7 @@ GRACE = 30
 DRAIN = 20.0
 """Seconds after the signal within which a stopping worker has ended its streams, one by one; at most a lease."""
 
-NEW_OBJECTS = 5_000
+NEW_OBJECTS = 20_000
 """New objects after which Python looks for garbage among them; by default 700."""
 
 log = logging.getLogger(__name__)

@@ -45,11 +45,30 @@ class StreamWorker(ProblemErrors, GeventWorker):
         """Serve one request."""
         if self._open > Limits.of_connections(self.worker_connections).subscribers:
             req.force_close()  # the places beyond the streams are for those who ask now
+        sender: Any = _Sender(sock)
         with timed_body(req), cut_off_as_left():
-            answer = super().handle_request(listener_name, req, sock, addr)
+            answer = super().handle_request(listener_name, req, sender, addr)
         if not self.alive:
             raise StopIteration  # how gunicorn closes a connection
         return answer
+
+
+class _Sender:
+    """A connection that sends at once: gevent's asks for the size of the system's buffer first, for every block."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def sendall(self, data: bytes) -> None:
+        """Send everything, waiting where the client is slow."""
+        sent = self._connection.send(data)
+        if sent < len(data):
+            self._connection.sendall(memoryview(data)[sent:])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
 
 
 class ThreadedWorker(ProblemErrors, ThreadWorker):

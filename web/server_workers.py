@@ -45,7 +45,7 @@ class StreamWorker(ProblemErrors, GeventWorker):
         """Serve one request."""
         if self._open > Limits.of_connections(self.worker_connections).subscribers:
             req.force_close()  # the places beyond the streams are for those who ask now
-        sender: Any = _Sender(sock)
+        sender: Any = Sender(sock)
         with timed_body(req), cut_off_as_left():
             answer = super().handle_request(listener_name, req, sender, addr)
         if not self.alive:
@@ -53,7 +53,7 @@ class StreamWorker(ProblemErrors, GeventWorker):
         return answer
 
 
-class _Sender:
+class Sender:
     """A connection that sends at once: gevent's asks for the size of the system's buffer first, for every block."""
 
     __slots__ = ("_connection",)

@@ -14,3 +14,4 @@ def test_chaos(tmp_path: Path) -> None:
     print(report)
     assert report.is_clean
     assert report.accepted > 50
+    assert any(death.noticed is not None for death in report.deaths), "nothing was killed while it ran a task"

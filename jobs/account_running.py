@@ -120,7 +120,7 @@ _VERDICTS = {
 
 def _signs_of_life(around: Circumstances) -> tuple[str, ...]:
     task, now = around.task, around.now
-    signs = [f"its lease was renewed, and holds for {duration(around.lease or 0)} more"]
+    signs = [f"its lease holds for {duration(around.lease or 0)} more"]
     if task.progress_at is None:
         signs.append("it reported no progress so far")
     else:
@@ -136,7 +136,7 @@ def _last_word(around: Circumstances) -> tuple[str, ...]:
     address = holder.record.health if holder.record else None
     health = f"; it answers for its health at {address}" if address else ""
     size = holder.record.horse_rss if holder.record else None
-    memory = f"; the process of its handlers holds {size // 2**20} MiB" if size else ""
+    memory = f"; the process of its handlers held {size // 2**20} MiB then" if size else ""
     if holder.silent_for is not None:
         return (f"{holder.name} has not beaten for {duration(holder.silent_for)}{memory}{health}",)
     return (f"{holder.name} beat {distance(holder.heartbeat_at, around.now)}{memory}{health}",)

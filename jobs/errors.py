@@ -220,8 +220,9 @@ class TaskConflict(GhostlessError):
     def __init__(self, task_id: str, idempotency_key: str | None = None, *, is_purged: bool = False) -> None:
         self.task_id, self.idempotency_key, self.is_purged = task_id, idempotency_key, is_purged
         what = f"idempotency key {idempotency_key!r}" if idempotency_key else f"id {task_id!r}"
-        whose = f"a task that was purged ({task_id})" if is_purged else f"another task ({task_id})"
-        super().__init__(f"the {what} belongs to {whose}; nothing was stored")
+        whose = "a task that was purged" if is_purged else "a task of another type or with other params"
+        which = f" ({task_id})" if idempotency_key else ""
+        super().__init__(f"the {what} belongs to {whose}{which}; nothing was stored: choose another, or leave it out")
 
 
 class IdempotencyKeyReused(TaskConflict):

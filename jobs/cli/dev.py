@@ -38,16 +38,16 @@ def plan_for(session: Session, queue: str, port: int, modules: tuple[str, ...], 
 @click.option("--handlers", multiple=True, metavar="MODULE", help="Module with handlers of what happened to tasks.")
 @pass_session
 def dev(session: Session, port: int, queue: str, modules: tuple[str, ...], handlers: tuple[str, ...]) -> None:
-    """Run everything here: a Redis of its own, a watchdog, a worker, the web server, and a listener if there is need.
+    """Run everything here: a Redis of its own, a watchdog, a scheduler, a worker, the web server, perhaps a listener.
 
-    There is for handlers, for alerts and for callbacks, when the settings say so.
+    That is for handlers, for alerts and for callbacks, when the settings say so.
 
     Data and logs are kept in ./.ghostless; Ctrl-C stops every process.
 
     \b
     Example: ghostless dev --tasks my_tasks --queue default
     """
-    plan = plan_for(session, queue, port, modules, handlers)
+    plan = replace(plan_for(session, queue, port, modules, handlers), with_scheduler=True)
     with only_one_in(plan.folder) as hold:
         try:
             with Stack(plan, hold, click.echo) as stack:
@@ -59,14 +59,20 @@ def dev(session: Session, port: int, queue: str, modules: tuple[str, ...], handl
 
 
 def _welcome(stack: Stack) -> str:
+    has_example = EXAMPLE in stack.settings.tasks
+    submit = _EXAMPLE_SUBMIT.format(url=stack.url) if has_example else "  ghostless types    # what can be submitted"
     return f"""
 web {stack.url}/docs, a task at {stack.url}/tasks/ID
 
 In another terminal:
   export GHOSTLESS_REDIS_URL={stack.settings.redis_url}
   ghostless list
-  curl -X POST {stack.url}/api/tasks -H 'Content-Type: application/json' \\
-       -d '{{"type": "image.generate", "params": {{"prompt": "a lighthouse at dusk"}}}}'
+{submit}
 
 Logs are in {stack.plan.folder / "logs"}. Stop everything with Ctrl-C.
 """
+
+
+_EXAMPLE_SUBMIT = """\
+  curl -X POST {url}/api/tasks -H 'Content-Type: application/json' \\
+       -d '{{"type": "image.generate", "params": {{"prompt": "a lighthouse at dusk"}}}}'"""

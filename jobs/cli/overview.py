@@ -57,7 +57,8 @@ def _listeners(groups: Sequence[GroupStatus]) -> str:
     behind = duration(max(group.behind for group in groups))
     problems = "".join(f"; {group.problem}" for group in groups if group.problem)
     problems += "".join(f"; nobody listens as {group.name}" for group in groups if group.behind and not group.listeners)
-    return f"{len(groups)} groups, at most {behind} behind, {parked} parked, {missed} missed{problems}"
+    number = "1 group" if len(groups) == 1 else f"{len(groups)} groups"
+    return f"{number}, at most {behind} behind, {parked} parked, {missed} missed{problems}"
 
 
 # Queues

@@ -17,6 +17,9 @@ from .options import as_json as read_json
 from .output import Column, show_table, when
 from .session import Session, json_option, pass_session, print_json
 
+OVERDUE = 10_000
+"""Milliseconds after which a run that is due is late, though a scheduler looks each second."""
+
 
 def _tell_next(session: Session, name: str) -> None:
     click.echo(f"schedule {name}: next run {when(session.client.schedules.get(name).due, session.now())}")
@@ -60,7 +63,13 @@ def _row(name: str, schedule: Schedule | CorruptRecord, now: int) -> list[str]:
         return [name, "", "", "", "", schedule.detail]
     upcoming = "paused" if schedule.paused else when(schedule.due, now)
     last = f"{when(schedule.last_due, now)} {schedule.last_task or ''}".strip()
-    return [name, schedule.type, _rhythm(schedule.recurrence), upcoming, last, schedule.last_problem]
+    return [name, schedule.type, _rhythm(schedule.recurrence), upcoming, last, _problem(schedule, now)]
+
+
+def _problem(schedule: Schedule, now: int) -> str:
+    if not schedule.paused and now - schedule.due > OVERDUE:
+        return "it is overdue; does a scheduler run? `ghostless scheduler`"
+    return schedule.last_problem
 
 
 def _rhythm(recurrence: Recurrence) -> str:

@@ -61,7 +61,9 @@ def described(around: Circumstances) -> list[tuple[str, str]]:
 
 
 def _next(account: Explanation, now: int) -> str:
-    return account.next + (f": {when(account.next_at, now)}" if account.next_at else "")
+    if not account.next_at:
+        return account.next
+    return f"{account.next}: {'overdue since ' if account.next_at < now else ''}{when(account.next_at, now)}"
 
 
 _PLAIN = (Reason.USER, Reason.POLICY)
@@ -86,7 +88,7 @@ def _worker(around: Circumstances) -> str:
 
 
 def _attempts(task: Task) -> str:
-    counted = ((task.failures, "failed"), (task.timeouts, "ran out of time"), (task.losses, "lost their process"))
+    counted = ((task.failures, "failed"), (task.timeouts, "ran out of time"), (task.losses, "lost"))
     ended = ", ".join(f"{number} {what}" for number, what in counted if number)
     return f"{task.attempt} ({ended})" if ended else str(task.attempt or "")
 

@@ -42,6 +42,7 @@ class Plan:
     queue: str
     port: int
     folder: Path
+    with_scheduler: bool = False
 
 
 class Interrupted(Failed):
@@ -78,7 +79,7 @@ def _survives_terminal() -> bool:
 
 
 class Stack:
-    """Redis, a watchdog, a listener if it has something to do, a worker and the web server.
+    """Redis, a watchdog, a worker, the web server; a scheduler if wanted, and a listener if it has something to do.
 
     They are started in this order and stopped in reverse, whatever happens.
     """
@@ -136,6 +137,9 @@ class Stack:
         self._start(
             "watchdog", f"sweeps every {self.settings.sweep:g} s", self._watchdog_swept, self._ghostless("watchdog")
         )
+        if self.plan.with_scheduler:
+            what = "submits what schedules and types with cron= are due"
+            self._start("scheduler", what, lambda child: child.alive, self._ghostless("scheduler"))
         self._start_listener()
         self._start_worker()
         self._start("web", self.url, self._web_answers, self._ghostless("serve", "--port", str(self.port)))

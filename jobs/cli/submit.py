@@ -1,12 +1,16 @@
 """`submit`: from the command line to an accepted task, and on to its end when asked."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import click
 
+from ...statemachine import State
 from .. import bounds
-from ..client import Submitted
+from ..client import Client, Submitted
+from ..errors import GhostlessError
+from ..explanation import explain as explain_task
 from ..submission import Request
 from .follow import wait_for_end
 from .options import all_params, as_moment, as_number, as_params
@@ -59,14 +63,26 @@ def submit(
     if wait:
         wait_for_end(session.client, submitted, as_json)
     else:
-        _tell(submitted, as_json)
+        _tell(session.client, submitted, as_json)
 
 
-def _tell(submitted: Submitted, as_json: bool) -> None:
+def _tell(client: Client, submitted: Submitted, as_json: bool) -> None:
     if as_json:
         print_json({"id": submitted.task_id, "state": submitted.state, "created": submitted.created})
         return
     # The id alone on stdout, for scripts: ID=$(ghostless submit …)
     click.echo(submitted.task_id)
     known = "accepted" if submitted.created else "known already"
-    click.echo(f"{known}, {submitted.state}; follow it with: ghostless status {submitted.task_id}", err=True)
+    verb = "see why" if submitted.state is State.CANCELLED else "follow it"
+    shown = "explain" if submitted.state is State.CANCELLED else "status"
+    click.echo(f"{known}, {submitted.state}; {verb} with: ghostless {shown} {submitted.task_id}", err=True)
+    if submitted.state is State.PENDING:
+        _warn_of_an_empty_queue(client, submitted.task_id)
+
+
+def _warn_of_an_empty_queue(client: Client, task_id: str) -> None:
+    """Say so when nobody listens on the queue of a task: its name may be mistaken."""
+    with suppress(GhostlessError):  # it is accepted, whatever becomes of this look
+        around = client.look_around(task_id)
+        if around.task.state is State.PENDING and not around.workers:
+            click.echo(f"for now, {explain_task(around).why}", err=True)

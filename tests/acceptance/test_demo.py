@@ -207,7 +207,7 @@ def test_dev_stays_until_ctrl_c_and_ends_well(stranger: Stranger) -> None:
     """Exit code 0, and everything it said was true: a task submitted as it told succeeds."""
     url = started_dev(stranger)
     shown = stranger.output.read_text()
-    assert ["redis", "watchdog", "worker", "web"] == [line.split()[0] for line in shown.splitlines()[:4]]
+    assert ["redis", "watchdog", "scheduler", "worker", "web"] == [line.split()[0] for line in shown.splitlines()[:5]]
     small = ("-p", "prompt=x", "-p", "width=32", "-p", "height=32")
     task = json.loads(stranger.ask("submit", "image.generate", *small, "--wait", "--json", GHOSTLESS_REDIS_URL=url))
     assert (stranger.folder / ".ghostless" / "artifacts" / task["id"] / task["result"]["artifact"]).exists()
@@ -278,15 +278,25 @@ from ghostless.jobs import Context, task
 @task("hello", queue="q")
 def hello(ctx: Context, name: str) -> str:
     return f"hello {name}"
+
+@task("tick", queue="q", cron="* * * * * *")
+def tick(ctx: Context) -> None:
+    pass
 """
 
 
 def test_handlers_of_ones_own_are_served(stranger: Stranger) -> None:
-    """`dev --tasks` finds a module of the current folder; the example's packages are not asked for."""
+    """`dev --tasks` finds a module of the current folder; the example's packages are not asked for, its type not told.
+
+    What has a time runs at it.
+    """
     (stranger.folder / "my_tasks.py").write_text(MY_TASKS)
     url = started_dev(stranger, "--tasks", "my_tasks", "--queue", "q")
     task = json.loads(stranger.ask("submit", "hello", "-p", "name=ann", "--wait", "--json", GHOSTLESS_REDIS_URL=url))
     assert "hello ann" == task["result"]
+    assert "image.generate" not in stranger.output.read_text()
+    listing = ("list", "--type", "tick", "--state", "SUCCESS")
+    eventually(lambda: expect("tick" in stranger.ask(*listing, GHOSTLESS_REDIS_URL=url)), seconds=20)
 
 
 def test_handlers_that_cannot_be_loaded_are_told(stranger: Stranger) -> None:

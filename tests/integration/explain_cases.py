@@ -78,8 +78,8 @@ def when_purged(world: World, task_id: str) -> int | None:
 
 ADVICE = "no watchdog swept lately, so nobody would notice a lost worker or ticket: start `ghostless watchdog`"
 SUBMITTED, STARTED = "* ago: SUBMIT by client", "* ago: START by worker:hand"
-HEALTH = "the process of its handlers holds 512 MiB; it answers for its health at 10.0.0.7:9000"
-SIGNS = ("its lease was renewed, and holds for * s more", f"hand beat * ago; {HEALTH}", STARTED)
+HEALTH = "the process of its handlers held 512 MiB then; it answers for its health at 10.0.0.7:9000"
+SIGNS = ("its lease holds for * s more", f"hand beat * ago; {HEALTH}", STARTED)
 KEPT = "it is kept until its retention ends"
 UNLESS_RETRIED = f"nothing, unless you `ghostless retry ID`; {KEPT}"
 MEMORY = "the process running the handler died: signal 9 (SIGKILL), probably out of memory: *"

@@ -77,7 +77,7 @@ def test_how_the_groups_stand(cli: Cli, parked: str) -> None:
     [told] = json.loads(cli("listeners", "list", "--json").stdout)["listeners"]
     assert (GROUP, ["box-1-aa"], 1, 0) == (told["name"], told["listeners"], told["parked"], told["pending"])
     assert [GROUP] == [group["name"] for group in json.loads(cli("stats", "--json").stdout)["listeners"]]
-    assert "1 groups, at most" in cli("stats").stdout
+    assert "1 group, at most" in cli("stats").stdout
     assert "1 parked, 0 missed" in cli("stats").stdout
 
 

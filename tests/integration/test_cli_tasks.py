@@ -66,6 +66,18 @@ def test_submit_prints_the_id_alone(cli: Cli, client: Client) -> None:
     assert re.fullmatch(r"cli:\S+", client.history(task_id)[0].actor)
 
 
+def test_submit_tells_of_a_queue_without_workers_and_of_an_end_at_once(cli: Cli, client: Client, redis: Redis) -> None:
+    """The name of a queue may be mistaken; and what was cancelled as it came is not to be followed."""
+    empty = "for now, no worker listens on its queue medai"
+    assert empty in cli("submit", "work", "-p", "n=7", "--queue", "medai", "--id", "one").stderr
+    redis.sadd("rq:workers", "rq:worker:w1")
+    redis.hset("rq:worker:w1", mapping={"queues": "medai", "state": "idle"})
+    assert empty not in cli("submit", "work", "-p", "n=7", "--queue", "medai").stderr
+    client.cancel("one")
+    late = cli("submit", "work", "-p", "n=7", "--depends-on", "one", "--id", "two")
+    assert "accepted, CANCELLED; see why with: ghostless explain two" in late.stderr
+
+
 def test_submit_passes_every_wish_on(cli: Cli, client: Client) -> None:
     """Each option ends up in its field of the task."""
     options = {
@@ -155,7 +167,7 @@ def test_what_cannot_be_submitted_is_refused_by_name(
 def test_an_id_of_another_task_is_refused(cli: Cli, client: Client) -> None:
     """Exit 1, and the other task stays as it is."""
     submitted(client, id="taken", params={"n": 1})
-    refused(cli("submit", "work", "--id", "taken", "-p", "n=2"), 1, "'taken'", "another task")
+    refused(cli("submit", "work", "--id", "taken", "-p", "n=2"), 1, "'taken'", "a task of another type or with other params")
 
 
 def test_wait_follows_a_task_to_its_good_end(cli: Cli, client: Client, hand: Hand) -> None:

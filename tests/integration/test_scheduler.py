@@ -447,6 +447,10 @@ def test_command_line(cli: Callable[..., str], client: Client) -> None:
     assert "paused" in cli("schedules")
     assert "next run" in cli("schedules", "resume", "nightly")
     assert '"zone": "Europe/Berlin"' in cli("schedules", "--json")
+    assert "overdue" not in cli("schedules")
+    nightly = client.schedules.get("nightly")
+    client.schedules.advance(nightly, replace(nightly, due=client.reads.now() - 11_000))
+    assert "it is overdue; does a scheduler run? `ghostless scheduler`" in cli("schedules")
     assert "is removed" in cli("schedules", "remove", "nightly")
     assert "no schedule has the name" in cli("schedules", "remove", "nightly", code=1)
 

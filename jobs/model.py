@@ -1,7 +1,9 @@
 """Tasks and history entries as frozen values, and their public JSON form."""
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
@@ -81,20 +83,47 @@ class Task:
 _INTEGERS = ("attempt", "submitted_at", "entered_at")
 _OPTIONAL_INTEGERS = ("started_at", "due_at", "timeout_at", "parked_at", "progress_at")
 _COUNTERS = ("failures", "timeouts", "losses", "dependencies")
+_OF_SCRIPTS = ("entries", "lease", "patience")  # read by scripts alone: what they call damaged is so for everybody
+_TYPE_NAME = re.compile(r"[A-Za-z0-9._-]+")  # as in `lua/reading.lua`
 _TEXTS = ("owner", "worker_id", "reason", "message")
 
 
+def _whole(stored: Mapping[str, str], name: str) -> int:
+    """Read a number as the scripts do, to which a record with any other text is damaged, and stays where it is."""
+    text = stored[name]
+    if not (text.isascii() and text.isdigit() and float(text) < 2**53):
+        raise ValueError(f"field {name}: expected a whole number, got {text[:64]!r}")
+    return int(text)
+
+
+def _wholes(stored: Mapping[str, str], names: Iterable[str]) -> dict[str, int]:
+    return {name: _whole(stored, name) for name in names if name in stored}
+
+
+def _type_name(text: str) -> str:
+    if not _TYPE_NAME.fullmatch(text):
+        raise ValueError(f"field type: expected the name of a task type, got {text[:64]!r}")
+    return text
+
+
+def _finite(text: str) -> float:
+    """Read a number that has a form in JSON."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"field progress: expected a number, got {text[:64]!r}")
+    return value
+
+
 def _scalars(stored: Mapping[str, str]) -> dict[str, Any]:
+    _wholes(stored, _OF_SCRIPTS)
     return {
-        "type": stored["type"],
+        "type": _type_name(stored["type"]),
         "queue": stored["queue"],
         "state": State(stored["state"]),
         "policy": Policy.unpack(stored["policy"], stored.get("clocks", "")),
-        "progress": float(stored["progress"]) if "progress" in stored else None,
+        "progress": _finite(stored["progress"]) if "progress" in stored else None,
         "cursor": stored.get(f"h{stored.get('entries', 0)}", ""),
-        **{name: int(stored[name]) for name in _INTEGERS},
-        **{name: int(stored[name]) for name in _OPTIONAL_INTEGERS if name in stored},
-        **{name: int(stored.get(name, 0)) for name in _COUNTERS},
+        **{name: _whole(stored, name) for name in _INTEGERS},
+        **_wholes(stored, _OPTIONAL_INTEGERS + _COUNTERS),
         **{name: stored[name] for name in _TEXTS if name in stored},
     }
 

@@ -233,6 +233,10 @@ def test_a_task_is_shown_whole(client: Client, redis: Redis, state: State) -> No
         ("state", "NOWHERE"), ("attempt", "one"), ("submitted_at", ""), ("entered_at", "x"), ("policy", "1,x"),
         ("progress", "half"), ("due_at", "soon"), ("failures", "many"),
         ("type", None), ("queue", None), ("submitted_at", None),
+        # To the scripts these are damage, so such a task never moves: nobody may be told that it will.
+        ("attempt", "-1"), ("attempt", "1_0"), ("attempt", " 1"), ("attempt", "١"), ("entered_at", str(2**53)),
+        ("losses", "9" * 400), ("entries", "-1"), ("lease", ""), ("patience", "junk"), ("type", ""), ("type", "a b\n"),
+        ("progress", "nan"), ("progress", "inf"),  # no JSON has a form for them
     ],
 )  # fmt: skip
 def test_a_damaged_record_is_named(client: Client, redis: Redis, field: str, value: str | None) -> None:

@@ -219,9 +219,13 @@ class Store:
 
     def publish_types(self, types: Mapping[str, Mapping[str, Any]]) -> None:
         """Publish what task types a worker serves, for those who check a submit."""
-        with translated():
-            if types:
-                self.redis.hset(self.keys.types, mapping={name: json.dumps(kind) for name, kind in types.items()})
+        packed = {name: json.dumps(kind) for name, kind in types.items()}
+        try:
+            with translated():
+                if packed:
+                    self.redis.hset(self.keys.types, mapping=packed)
+        except CorruptRecord as error:
+            raise CorruptRecord(f"{self.keys.types}: {error.detail}; `ghostless doctor` tells of it") from error
 
     def unpark(self, types: Sequence[str]) -> int:
         """Give the parked tasks of these types back to their queues, where stock rq workers find them; tell how many.

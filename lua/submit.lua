@@ -76,6 +76,10 @@ local dependencies = depends_on ~= "" and cjson.decode(depends_on) or {}
 local found = look_at_dependencies(dependencies)
 if found.err then return found end
 if #found.unknown > 0 then return {"unknown", "id", id, "dependencies", table.concat(found.unknown, " ")} end
+-- Who waits for a record that was lost is cancelled soon. Until then a new task of this id could wait for him in turn.
+if #found.unmet > 0 and redis.call("EXISTS", key.dependents .. id) == 1 then
+  return damaged(key.dependents .. id, "nobody who waits for a task that is not there", "some")
+end
 if callback ~= "" and redis.call("EXISTS", key.callback_listener) == 0 then return {"unserved", "id", id} end
 
 local now = clock()

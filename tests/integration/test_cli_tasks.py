@@ -167,7 +167,9 @@ def test_what_cannot_be_submitted_is_refused_by_name(
 def test_an_id_of_another_task_is_refused(cli: Cli, client: Client) -> None:
     """Exit 1, and the other task stays as it is."""
     submitted(client, id="taken", params={"n": 1})
-    refused(cli("submit", "work", "--id", "taken", "-p", "n=2"), 1, "'taken'", "a task of another type or with other params")
+    refused(
+        cli("submit", "work", "--id", "taken", "-p", "n=2"), 1, "'taken'", "a task of another type or with other params"
+    )
 
 
 def test_wait_follows_a_task_to_its_good_end(cli: Cli, client: Client, hand: Hand) -> None:

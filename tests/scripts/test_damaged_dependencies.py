@@ -267,3 +267,26 @@ def test_a_look_through_the_history_reads_a_bounded_number_of_values(redis: Redi
         unnamed += leaf.unnamed.values()
         after = leaf.after
     assert (41, ["gone"]) == (sum(numbers), unnamed)
+
+
+def test_a_new_task_does_not_wait_for_who_waits_for_its_lost_record(backend: Redis) -> None:
+    """They would wait for each other for ever. Once the watchdog cancelled who waited, the id is free for it."""
+    stage = scene(backend)
+    stage.store.submit(submission("lost", delay=60_000))
+    stage.store.submit(submission("waits", depends_on=("lost",)))
+    backend.delete(stage.keys.task("lost"))
+    with pytest.raises(CorruptRecord, match="dependents:lost: expected nobody who waits"):
+        stage.store.submit(submission("lost", depends_on=("waits",)))
+    assert 0 == backend.exists(stage.keys.task("lost"))
+    stage.store.recheck("watchdog:w")
+    assert State.CANCELLED == backend.hget(stage.keys.task("waits"), "state")
+    assert State.CANCELLED == stage.store.submit(submission("lost", depends_on=("waits",))).state
+
+
+def test_where_types_are_published_is_named_when_it_is_damaged(redis: Redis) -> None:
+    """A worker that cannot start for it says which key, and who tells more."""
+    stage = scene(redis)
+    redis.set(stage.keys.types, "none")
+    with pytest.raises(CorruptRecord, match=f"{stage.keys.types}: .*ghostless doctor"):
+        stage.store.publish_types({"work": {}})
+    redis.delete(stage.keys.types)

@@ -1,15 +1,27 @@
 """What the documents say is what the code does."""
 
+import inspect
+import json
 import re
 import shlex
+import sys
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+from unittest.mock import Mock
 
 import click
 import pytest
+from documents import examples
+from ghostless.jobs import Context, InvalidHandler
+from ghostless.jobs import registry as registry_module
 from ghostless.jobs.cli import main
+from ghostless.jobs.registry import Registry
 from ghostless.jobs.settings import Settings
+from ghostless.jobs.terms import Terms, policy_of
 from ghostless.lua import VERBS
+from ghostless.statemachine import Policy
 from ghostless.statemachine.diagram import mermaid
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +68,7 @@ def test_commands_in_the_documents(name: str) -> None:
         command.make_context(verb, arguments)  # raises what click refuses
 
 
-@pytest.mark.parametrize("name", ["docs/workers.md", "docs/retention.md"])
+@pytest.mark.parametrize("name", ["docs/workers.md", "docs/retention.md", "docs/tasks.md"])
 def test_settings_in_the_guides(name: str) -> None:
     """They name no setting that is none."""
     named = set(re.findall(r"GHOSTLESS_([A-Z_]+)", (ROOT / name).read_text()))
@@ -80,3 +92,46 @@ def test_scripts_in_the_folder() -> None:
     assert set(VERBS) <= files
     shared = files - set(VERBS)
     assert all((ROOT / "lua" / f"{name}.lua").read_text().startswith("-- ") for name in shared)
+
+
+def rows(heading: str) -> dict[str, list[str]]:
+    """Return the rows of the table under a heading of the guide to tasks, by the name in their first cell."""
+    section = (ROOT / "docs/tasks.md").read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| `(?:ctx\.)?(\w+).*?` \| (.*) \|$", section, re.MULTILINE)
+    return {name: [cell.strip() for cell in rest.split(" | ")] for name, rest in found}
+
+
+def test_arguments_in_the_guide_to_tasks() -> None:
+    """Its table names every argument of `@task`, and no other, with the defaults and ranges of the terms."""
+    table = rows("Arguments of `@task`")
+    parameters = set(inspect.signature(Registry.task).parameters) - {"self", "terms"}
+    assert set(table) == parameters | set(Terms.__annotations__)
+    for name in Terms.__annotations__:
+        default, allowed = table[name][:2]
+        assert policy_of("t", cast(Terms, {name: json.loads(default)})) == Policy(), name
+        with pytest.raises(InvalidHandler) as caught:
+            policy_of("t", cast(Terms, {name: -1}))
+        assert f"from {allowed.partition(',')[0]}, got" in str(caught.value)
+        assert ("0 for none" in str(caught.value)) == allowed.endswith("0: none")
+
+
+def test_context_in_the_guide_to_tasks() -> None:
+    """Its table names every public member of the context, and no other."""
+    members = {name for name in {**vars(Context), **Context.__annotations__} if not name.startswith("_")}
+    assert set(rows("The context")) == members
+
+
+def test_examples_in_the_guide_to_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its type can be served, and the tests that it shows pass."""
+    types, module = Registry(), ModuleType("my_tasks")
+    monkeypatch.setattr(registry_module, "task", types.task)
+    monkeypatch.setitem(sys.modules, "my_tasks", module)
+    shown: dict[str, Any] = vars(module)
+    shown["take_picture"] = Mock()
+    for code in examples("tasks.md", "python"):
+        exec(code, shown)
+    assert [one.schema()["required"] for one in types] == [["film"]]
+    tests = [value for name, value in shown.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test()

@@ -219,11 +219,10 @@ class Store:
 
     def publish_types(self, types: Mapping[str, Mapping[str, Any]]) -> None:
         """Publish what task types a worker serves, for those who check a submit."""
-        packed = {name: json.dumps(kind) for name, kind in types.items()}
         try:
             with translated():
-                if packed:
-                    self.redis.hset(self.keys.types, mapping=packed)
+                if types:
+                    self.redis.hset(self.keys.types, mapping={name: json.dumps(kind) for name, kind in types.items()})
         except CorruptRecord as error:
             raise CorruptRecord(f"{self.keys.types}: {error.detail}; `ghostless doctor` tells of it") from error
 

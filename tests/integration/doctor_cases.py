@@ -134,7 +134,12 @@ CASES: dict[str, tuple[State, Act]] = {
     "unmet and depends_on are gone": (State.BLOCKED, lambda s: s.redis.delete(s.keys.unmet(ID), s.keys.depends_on(ID))),
     "waits for a stranger": (State.BLOCKED, lambda s: s.redis.sadd(s.keys.unmet(ID), "stranger")),
     "waits for nothing": (State.BLOCKED, lambda s: (succeed_untold(s), s.redis.delete(s.keys.unmet(ID)))),
+    "waits for nothing, and cannot go on": (
+        State.BLOCKED,
+        lambda s: (succeed_untold(s), s.redis.delete(s.keys.unmet(ID)), poison(lambda _: QUEUES)(s)),
+    ),
     # Fields, leases, values
+    "a value of another type": (State.PENDING, lambda s: s.redis.hset(s.keys.error(ID), "x", "y")),
     "a field that stayed": (State.PAUSED, lambda s: s.redis.hset(s.keys.task(ID), "worker_id", "w")),
     "its timeout_at is gone": (State.PROCESSING, lambda s: s.redis.hdel(s.keys.task(ID), "timeout_at")),
     "held by nobody": (State.PROCESSING, lambda s: s.redis.hdel(s.keys.task(ID), "worker_id")),

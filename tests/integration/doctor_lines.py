@@ -9,7 +9,7 @@ LINES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     "in an index too many": (("b", "t1", "it is PENDING and yet in ghostless:due", "repairable"),),
     "an index of another type": (
         ("c", "-", "ghostless:owned:ann:[a-z]* is a string, not a zset", "repairable"),
-        ("c", "t1", "CORRUPT ghostless:owned:ann:[a-z]*: expected zset, got string", "repairable"),
+        ("c", "-", "CORRUPT ghostless:owned:ann:[a-z]*: expected zset, got string", "repairable"),
     ),
     "not in its listing": (("b", "t1", "it is PENDING and not in ghostless:listed:q:demo.add", "repairable"),),
     "in no listing yet": (
@@ -25,7 +25,7 @@ LINES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     ),
     "types of another type": (
         ("c", "-", "ghostless:parked_types:q is a string, not a set", "repairable"),
-        ("c", "t1", "CORRUPT ghostless:parked_types:q: expected set, got string", "repairable"),
+        ("c", "-", "CORRUPT ghostless:parked_types:q: expected set, got string", "repairable"),
     ),
     "a parked type without tasks": (
         ("c", "-", "ghostless:parked_types:q names demo.sub, of which no task is parked", "repairable"),
@@ -60,6 +60,11 @@ LINES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     "a lease that stayed": (("c", "t1", "it is PAUSED and has a lease", "repairable"),),
     "a lease of another": (("c", "t1", "its lease is that of w9 1, not of w1 1", "repairable"),),
     "a lease without end": (("g", "t1", "its lease has no end", "repairable"),),
+    "waits for nothing, and cannot go on": (
+        ("c", "t1", "CORRUPT rq:queues: expected set, got string", "kept"),
+        ("c", "-", "rq:queues is a string, not a set", "kept"),
+    ),
+    "a value of another type": (("c", "t1", "CORRUPT ghostless:error:t1: expected string, got hash", "kept"),),
     "a value that would expire": (("g", "t1", "ghostless:params:t1 would expire", "repairable"),),
     "a value that is gone": (("a", "t1", "its params is gone from ghostless:params:t1", "kept"),),
     "a tombstone too early": (("c", "t1", "it lives and has a tombstone", "repairable"),),
@@ -68,7 +73,10 @@ LINES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     ),
     "no ticket": (("b", "t1", "it is PENDING and has no ticket in rq:queue:q", "repairable"),),
     "no ticket since a moment ago": (("b", "t1", "it is PENDING and has no ticket in rq:queue:q", "later"),),
-    "no ticket, and none can be made": (("c", "t1", "CORRUPT rq:queues: expected set, got string", "kept"),),
+    "no ticket, and none can be made": (
+        ("c", "t1", "CORRUPT rq:queues: expected set, got string", "kept"),
+        ("c", "-", "rq:queues is a string, not a set", "kept"),
+    ),
     "two tickets": (("b", "t1", "it is PENDING and has 2 tickets in rq:queue:q", "repairable"),),
     "an empty ticket": (("b", "t1", "it is PENDING and its ticket is empty", "repairable"),),
     "a ticket that stayed": (("b", "t1", "it is PAUSED and its ticket is still there", "repairable"),),

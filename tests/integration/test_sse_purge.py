@@ -43,7 +43,7 @@ def test_a_slow_client_is_told_too(
     with opened(served.url + both(task_id)) as stream:
         stream.take("task")
         until(lambda: hub.subscribers == 1)
-        (inbox,) = hub._all()
+        (inbox,) = hub._inboxes
         with hub._lock:  # nothing is taken meanwhile
             inbox.room.drop()
             hand.run()

@@ -80,12 +80,12 @@ class Scripts:
 
 
 @contextmanager
-def translated() -> Generator[None]:
-    """Turn redis-py's errors into ours."""
+def translated(name: str = "") -> Generator[None]:
+    """Turn redis-py's errors into ours; `name` is the one key that all is about, which Redis does not name."""
     try:
         yield
     except RedisError as error:
-        raise translate(error) from error
+        raise translate(error, name) from error
 
 
 def literal(name: str) -> str:
@@ -103,8 +103,8 @@ def moment(score: float) -> int:
     return int(max(0, min(score, LAST_MOMENT)))
 
 
-def translate(error: RedisError) -> GhostlessError:
-    """Return the error of ours that a Redis error means."""
+def translate(error: RedisError, name: str = "") -> GhostlessError:
+    """Return the error of ours that a Redis error means, when it is about the key of this name."""
     text = str(error)
     if isinstance(error, OutOfMemoryError) or text.startswith("OOM") or "command not allowed when used memory" in text:
         return RedisFull(text)
@@ -115,5 +115,5 @@ def translate(error: RedisError) -> GhostlessError:
     if text.startswith("CORRUPT "):
         return CorruptRecord(text.removeprefix("CORRUPT "))
     if "WRONGTYPE" in text:
-        return CorruptRecord(text)
+        return CorruptRecord(f"{name}: {text}; `ghostless doctor` tells of it" if name else text)
     return RedisRefused(text)

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import random
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,17 +9,14 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, cast
 
-from redis import Redis
 from redis.exceptions import RedisError
 
 from ..lua import BATCH
 from ..statemachine import Reason
 from .connection import pop_unless_woken
 from .errors import CorruptRecord, GhostlessError, StaleAttempt, TaskNotFound
-from .keys import ARCHIVE_DEMAND, Keys
 from .messages import (
     Answer,
-    Archived,
     Claim,
     Claimed,
     ClaimReply,
@@ -32,9 +28,9 @@ from .messages import (
     Submission,
     Swept,
 )
-from .scripts import Call, Scripts, translate, translated
-from .settings import PATIENCE_GRACES, Settings
+from .scripts import Call, translate, translated
 from .started import Started, unreadable
+from .watchdog_steps import WatchdogSteps, read_swept
 
 log = logging.getLogger("ghostless")
 
@@ -44,30 +40,12 @@ LOG_LINES = 1000
 HISTORY_ENTRIES = 1000
 """Entries after which a task's further stages are refused; its transitions never are."""
 
-ENTRIES_DELETED = 500
-"""History entries that one call of a purge deletes, at most."""
 
-TICKET_WINDOW = 1000
-"""Tickets at the head of a queue that the watchdog compares with its oldest tasks."""
-
-
-class Store:
+class Store(WatchdogSteps):
     """Every write of the product, on one connection. Safe to use from several threads.
 
     Each function raises RedisUnavailable, RedisFull or CorruptRecord, and nothing is half-written then.
     """
-
-    def __init__(self, redis: Redis, settings: Settings) -> None:
-        self.redis, self.settings = redis, settings
-        self.keys = Keys(settings.prefix)
-        self._scripts = Scripts(redis, self.keys)
-        self._lease = round(settings.lease * 1000)
-        self._patience = round(1000 * (PATIENCE_GRACES * settings.grace + settings.lease))
-
-    @property
-    def scripts(self) -> Scripts:
-        """The scripts, for what is kept beside this class."""
-        return self._scripts
 
     # Submitting
 
@@ -219,12 +197,9 @@ class Store:
 
     def publish_types(self, types: Mapping[str, Mapping[str, Any]]) -> None:
         """Publish what task types a worker serves, for those who check a submit."""
-        try:
-            with translated():
-                if types:
-                    self.redis.hset(self.keys.types, mapping={name: json.dumps(kind) for name, kind in types.items()})
-        except CorruptRecord as error:
-            raise CorruptRecord(f"{self.keys.types}: {error.detail}; `ghostless doctor` tells of it") from error
+        with translated(self.keys.types):
+            if types:
+                self.redis.hset(self.keys.types, mapping={name: json.dumps(kind) for name, kind in types.items()})
 
     def unpark(self, types: Sequence[str]) -> int:
         """Give the parked tasks of these types back to their queues, where stock rq workers find them; tell how many.
@@ -237,7 +212,7 @@ class Store:
         return min(moved, first.looked_at)
 
     def _unpark(self, types: Sequence[str]) -> Swept:
-        swept = _read_swept(self._scripts.call("unpark", (), (BATCH, *types)))
+        swept = read_swept(self._scripts.call("unpark", (), (BATCH, *types)))
         for problem in swept.problems:
             log.error("%s", problem)
         return swept
@@ -245,7 +220,7 @@ class Store:
     def are_published(self, types: Iterable[str]) -> bool:
         """Tell whether each of these types is published, by whomever."""
         names = list(types)
-        with translated():
+        with translated(self.keys.types):
             return not names or None not in cast("list[str | None]", self.redis.hmget(self.keys.types, names))
 
     def wait_for_hint(self, queues: Iterable[str], seconds: float, wake_fd: int) -> None:
@@ -276,79 +251,18 @@ class Store:
 
     def pause_queue(self, queue: str) -> None:
         """Let no task of this queue start until it is resumed; running ones go on."""
-        with translated():
+        with translated(self.keys.queues):
             self.redis.hset(self.keys.queues, queue, "paused")
 
     def resume_queue(self, queue: str) -> None:
         """Let the tasks of a paused queue start again."""
-        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+        with translated(self.keys.queues), self.redis.pipeline(transaction=False) as pipeline:
             pipeline.hset(self.keys.queues, queue, "running")
             pipeline.rpush(self.keys.wake(queue), "")
             resumed, _ = pipeline.execute(raise_on_error=False)  # a hint that cannot be left costs a poll
             if isinstance(resumed, Exception):
                 raise resumed
 
-    # The watchdog's steps
-
-    def release(self, actor: str) -> Swept:
-        """Put tasks whose waiting time is over into their queues."""
-        return _read_swept(self._scripts.call("release", (), (actor, BATCH)))
-
-    def sweep(self, actor: str, findings: Mapping[str, str] | None = None) -> Swept:
-        """Take tasks away from workers that are gone.
-
-        Without `findings` (worker -> what it answered) those whose worker can be asked for its health are left to
-        the next call, and named in `to_ask`; with them, be they ever so few, no task is left.
-        """
-        gap = round(1000 * self.settings.longest_gap)
-        known = "" if findings is None else json.dumps(findings)
-        beat = round(1000 * self.settings.beat)
-        arguments = (actor, BATCH, self._lease, gap, self._patience, secrets.randbits(31), known, beat)
-        looked_at, moved, to_ask, *problems = self._scripts.call("sweep", (), arguments)
-        return Swept(looked_at, moved, tuple(problems), dict(zip(to_ask[::2], to_ask[1::2], strict=True)))
-
-    def lose(self, task_id: str, attempt: int, worker_id: str, actor: str, message: str, *, is_dead: bool) -> Answer:
-        """Take a task away from a worker that is gone, unless this attempt is over.
-
-        Unless its process `is_dead` for certain, no further attempt starts before the worker's lease is over.
-        """
-        arguments = (attempt, worker_id, actor, message, random.random(), int(is_dead))
-        return Answer.read(self._scripts.call("lose", [self.keys.task(task_id)], arguments), task_id)
-
-    def requeue(self, actor: str, queue: str, *, corrects_parking: bool = True) -> Swept:
-        """Make new tickets for PENDING tasks of a queue whose ticket is gone, and put right which types are parked."""
-        hand_over = round(1000 * self.settings.hand_over)
-        arguments = (actor, BATCH, TICKET_WINDOW, hand_over, int(corrects_parking))
-        return _read_swept(self._scripts.call("requeue", [self.keys.rq_queue(queue)], arguments))
-
-    def settle(self) -> Swept:
-        """Tell those that wait for tasks that ended, where the ending script could not tell all of them."""
-        return _read_swept(self._scripts.call("settle", (), (BATCH,)))
-
-    def recheck(self, actor: str) -> Swept:
-        """Look again at a page of the BLOCKED tasks: what they wait for may be gone."""
-        return _read_swept(self._scripts.call("recheck", (), (actor, BATCH)))
-
-    def purge(self, archived: Archived | None = None) -> Swept:
-        """Remove final tasks whose retention is over; where an archive is demanded, only those that are `archived`."""
-        pairs = chain.from_iterable(archived.tasks.items()) if archived else ()
-        file = archived.file if archived else ""
-        arguments = (BATCH, round(self.settings.tombstone * 1000), ENTRIES_DELETED, file, *pairs)
-        return _read_swept(self._scripts.call("purge", (), arguments))
-
-    def demand_archive(self, demanded: bool = True) -> None:
-        """Let no watchdog purge what was not archived, or let it again; it holds until it is changed."""
-        with translated():
-            # Asked first, since a full Redis refuses to write what stands there already, and could not purge then.
-            if demanded and not self.redis.hexists(self.keys.limits, ARCHIVE_DEMAND):
-                self.redis.hset(self.keys.limits, ARCHIVE_DEMAND, "demanded")
-            elif not demanded:
-                self.redis.hdel(self.keys.limits, ARCHIVE_DEMAND)
-
 
 def _read_end(held: Held, reply: Sequence[Any] | RedisError) -> Answer | GhostlessError:
     return translate(reply) if isinstance(reply, RedisError) else Answer.read(reply, held.task_id)
-
-
-def _read_swept(reply: Sequence[Any]) -> Swept:
-    return Swept(reply[0], reply[1], tuple(reply[2:]))

@@ -11,6 +11,7 @@ from .. import bounds
 from ..client import Client, Submitted
 from ..errors import GhostlessError
 from ..explanation import explain as explain_task
+from ..fleet import serving
 from ..submission import Request
 from .follow import wait_for_end
 from .options import all_params, as_moment, as_number, as_params
@@ -83,6 +84,6 @@ def _tell(client: Client, submitted: Submitted, as_json: bool) -> None:
 def _warn_of_an_empty_queue(client: Client, task_id: str) -> None:
     """Say so when nobody listens on the queue of a task: its name may be mistaken."""
     with suppress(GhostlessError):  # it is accepted, whatever becomes of this look
-        around = client.look_around(task_id)
-        if around.task.state is State.PENDING and not around.workers:
-            click.echo(f"for now, {explain_task(around).why}", err=True)
+        task = client.get(task_id)
+        if task.state is State.PENDING and not serving(task.queue, client.workers()):
+            click.echo(f"for now, {explain_task(client.look_around(task_id)).why}", err=True)

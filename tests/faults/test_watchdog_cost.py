@@ -9,8 +9,8 @@ from faults.holders import beating, end_all, start_all
 from ghostless.jobs.client import Client
 from ghostless.jobs.messages import Swept
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import TICKET_WINDOW
 from ghostless.jobs.watchdog import Watchdog
+from ghostless.jobs.watchdog_steps import TICKET_WINDOW
 from ghostless.lua import BATCH
 from ghostless.statemachine import State
 from helpers import eventually, expect

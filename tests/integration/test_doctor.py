@@ -253,7 +253,7 @@ def test_a_purge_in_motion_is_no_problem(
     stage: Scene, examine: Callable[..., list[Problem]], monkeypatch: pytest.MonkeyPatch, actor: str, steps: int
 ) -> None:
     """Long histories that watchdogs begin to delete, and delete, while it reads them are told by no audit or repair."""
-    monkeypatch.setattr("ghostless.jobs.store.ENTRIES_DELETED", 1)
+    monkeypatch.setattr("ghostless.jobs.watchdog_steps.ENTRIES_DELETED", 1)
     monkeypatch.setattr("ghostless.jobs.upkeep.LEAFED", 2)
     read = Upkeep.leaf_through
 

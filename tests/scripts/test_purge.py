@@ -7,7 +7,7 @@ from audit import audit
 from ghostless.jobs.client import Client
 from ghostless.jobs.errors import TaskConflict, TaskNotFound
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import ENTRIES_DELETED
+from ghostless.jobs.watchdog_steps import ENTRIES_DELETED
 from ghostless.lua import BATCH
 from ghostless.statemachine import FINAL, STORED, Event, Policy, State
 from redis import Redis

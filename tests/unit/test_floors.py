@@ -66,7 +66,15 @@ FLOORS = {
         *("jobs.presence", "jobs.gpus"),
     ),
     2: (
-        *("jobs.store", "jobs.reads", "jobs.catalog", "jobs.submission", "jobs.fleet"),
+        *(
+            "jobs.store",
+            "jobs.watchdog_steps",
+            "jobs.calls",
+            "jobs.reads",
+            "jobs.catalog",
+            "jobs.submission",
+            "jobs.fleet",
+        ),
         *(
             "jobs.dependencies",
             "jobs.listing",

@@ -7,7 +7,7 @@ import pytest
 from audit import audit
 from ghostless.jobs.messages import Claim, Held
 from ghostless.jobs.settings import Settings
-from ghostless.jobs.store import TICKET_WINDOW
+from ghostless.jobs.watchdog_steps import TICKET_WINDOW
 from ghostless.lua import BATCH, LISTED_FROM
 from ghostless.statemachine import FINAL, RUNNING, Event, Policy, State
 from redis import Redis
